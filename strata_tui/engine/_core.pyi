@@ -1,0 +1,94 @@
+"""The C extension. Types for mypy; behaviour is documented in engine_ext/module.c."""
+
+from collections.abc import Callable, Sequence
+
+class Error(RuntimeError): ...
+
+GGML_VERSION: str  # of the headers this was built with
+BACKEND_API_VERSION: int
+PHASE_PROMPT: int
+PHASE_DECODE: int
+PIN_AUTO: int
+PIN_ON: int
+PIN_OFF: int
+STAGER_AUTO: int
+STAGER_RAM: int
+STAGER_SSD: int
+FAULT_NONE: int
+FAULT_NEXT_EXPERT: int  # tests: serve expert e + 1 for e
+
+def runtime_ggml_version() -> str: ...
+def registry_api_version() -> int: ...
+def address_of(symbol: str) -> int:
+    """Address at which this module sees "llama_decode" or "ggml_backend_dev_count"."""
+
+def struct_sizes() -> dict[str, int]:
+    """sizeof llama_model_params, llama_context_params, llama_batch as this module was compiled."""
+
+def devices() -> list[dict[str, object]]:
+    """ggml devices: {"name", "description", "type" ("CPU", "GPU", "IGPU", "ACCEL"), "free", "total"}."""
+
+class Stream:
+    """A read-only FILE* over segments; for llama_model_load_from_file_ptr."""
+
+    file_ptr: int
+    bytes_read: int  # bytes truly read from the files
+    bytes_skipped: int
+    total: int  # bytes of all segments that are not skipped
+    def cancel(self) -> None: ...
+    def close(self) -> None: ...
+
+# (length, None | bytes | (shard index, file offset)); None: skipped, the reader's memory is left as it is
+Segment = tuple[int, None | bytes | tuple[int, int]]
+# (tensor name, shard index, file offset, ggml type, ne0, ne1)
+Slice = tuple[str, int, int, int, int, int]
+# (layer, number of experts, used experts, slices)
+Group = tuple[int, int, int, Sequence[Slice]]
+
+class Tier:
+    """The device that stands in for the real one, with its arena, stage pool and counters."""
+
+    device_ptr: int  # ggml_backend_dev_t
+    buft_ptr: int  # ggml_backend_buffer_type_t of expert tensors
+    abort_callback: int  # for llama_context_params.abort_callback ...
+    abort_data: int  # ... and its data
+    blob_bytes: int  # of all experts together
+    slot_bytes: int  # largest slot stride
+    n_experts: int
+    on_gpu: bool
+    def __init__(
+        self,
+        device: str,
+        shards: Sequence[str],
+        groups: Sequence[Group],
+        *,
+        pool_buffers: int = 16,
+        stager_threads: int = 0,
+        copy_delay_us: int = 0,
+        copy_seed: int = 0,
+        fault: int = 0,
+    ) -> None: ...
+    def open_stream(self, segments: Sequence[Segment]) -> Stream: ...
+    def min_slots(self) -> int:
+        """Fewest slots with which every layer can run: the used experts of one layer, per size class."""
+    def arena_bytes(self, slots: int) -> int: ...
+    def allocate(self, slots: int) -> int:
+        """Allocates the arena; returns the number of slots. Raises Error when it does not fit."""
+    def fill_mirror(self, limit: int, progress: Callable[[int, int], bool] | None = None) -> int: ...
+    def cancel(self, on: bool) -> None: ...
+    def set_phase(self, phase: int) -> None: ...
+    def set_modes(self, pinning: int, stager: int) -> None:
+        """Drains the stage pool and rebuilds it. Call between rounds, from the thread that decodes."""
+    def modes(self) -> dict[str, object]:
+        """{"pinning_wanted", "pinning", "pinning_reason", "stager_wanted", "stager", "stager_reason",
+        "stager_threads", "generation", "pool_buffers", "pinned", "pageable", "refused", "mirror"}"""
+    def counters(self) -> dict[str, dict[str, int]]:
+        """{"prompt": {...}, "decode": {...}} with the fields of PhaseCounters. Any thread."""
+    def arena(self) -> dict[str, int]:
+        """{"bytes", "slots_total", "slots_used"}. Any thread."""
+    def residents(self) -> list[tuple[int, int, int]]:
+        """(layer, expert, slot) of every resident."""
+    def verify(self, count: int, seed: int) -> int:
+        """Compares `count` random residents with the file byte for byte; raises Error on a difference."""
+    def last_error(self) -> str: ...
+    def close(self) -> None: ...

@@ -1,0 +1,137 @@
+"""The engine's counters as one immutable snapshot. Every field is defined in engine_ext/counters.h.
+
+`None` means *unknown* and is shown as a dash; it is never replaced by 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseCounters:
+    """Counters of one phase (prompt or decode), or a difference of two such snapshots."""
+
+    picks: int = 0  # routed picks: one per token, layer and used expert
+    hits: int = 0  # picks whose expert was resident when its layer ran
+    misses: int = 0  # picks - hits
+    loads: int = 0  # blobs brought into a slot
+    loads_mirror: int = 0  # ... of these, copied straight from the mirror
+    loads_staged: int = 0  # ... of these, put together in a stage buffer from the mapped file
+    evictions: int = 0  # residents that lost their slot
+    bytes_copied: int = 0  # bytes queued to slots
+    rounds: int = 0  # graph computations
+    cuts: int = 0  # places where a graph was cut to read expert ids
+    split_passes: int = 0  # extra passes because a batch needed more experts than slots
+    wait_ns: int = 0  # host time waiting for stage buffers and their copies
+
+    def __sub__(self, other: PhaseCounters) -> PhaseCounters:
+        return PhaseCounters(*(getattr(self, f.name) - getattr(other, f.name) for f in fields(self)))
+
+    def __add__(self, other: PhaseCounters) -> PhaseCounters:
+        return PhaseCounters(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Hits over picks, or None when nothing was picked."""
+        return self.hits / self.picks if self.picks else None
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Totals since the model was opened. `swaps` is None until an adaptive tier exists."""
+
+    prompt: PhaseCounters = PhaseCounters()
+    decode: PhaseCounters = PhaseCounters()
+    swaps: int | None = None
+
+    @property
+    def total(self) -> PhaseCounters:
+        return self.prompt + self.decode
+
+    def __sub__(self, other: Counters) -> Counters:
+        swaps = None if self.swaps is None or other.swaps is None else self.swaps - other.swaps
+        return Counters(self.prompt - other.prompt, self.decode - other.decode, swaps)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """Where the memory is, in bytes. VRAM fields are None where there is no GPU (or no NVML)."""
+
+    device: str = ""  # "NVIDIA H200 (CUDA0)" or "CPU"
+    on_gpu: bool = False
+    vram_used: int | None = None
+    vram_total: int | None = None
+    trunk: int | None = None  # weights that are no experts
+    kv: int | None = None
+    arena: int = 0  # slots, in VRAM on a GPU and in RAM otherwise
+    slots_used: int = 0
+    slots_total: int = 0
+    experts_total: int = 0
+    pinned: int = 0  # page-locked bytes: stage pool and mirror
+    pageable: int = 0  # stage pool bytes that are not page-locked
+    refused: int = 0  # bytes the driver refused to page-lock
+    mirror: int = 0
+    ram_available: int | None = None
+    process_rss: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyStats:
+    """Numbers of one reply; stored with it and exported. Times in seconds."""
+
+    prompt_tokens: int = 0  # tokens in the prompt
+    reused_tokens: int = 0  # ... of these, already in the KV cache
+    reply_tokens: int = 0
+    prompt_seconds: float | None = None
+    first_token_seconds: float | None = None
+    decode_seconds: float | None = None
+    counters: Counters = Counters()
+    context_used: int = 0
+    context_total: int = 0
+    model: str = ""
+
+    @property
+    def prompt_rate(self) -> float | None:
+        """Prompt tokens read (not reused) per second."""
+        n = self.prompt_tokens - self.reused_tokens
+        return n / self.prompt_seconds if self.prompt_seconds and n > 0 else None
+
+    @property
+    def decode_rate(self) -> float | None:
+        """Reply tokens after the first, per second."""
+        n = self.reply_tokens - 1
+        return n / self.decode_seconds if self.decode_seconds and n > 0 else None
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain JSON values, for storing and exporting; the inverse is `from_dict`."""
+        from dataclasses import asdict
+
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, object]) -> ReplyStats:
+        """Builds from `to_dict`'s result; unknown keys are ignored, missing ones take their default."""
+        known = {f.name for f in fields(cls)}
+        kept = {k: v for k, v in data.items() if k in known}
+        raw = kept.get("counters")
+        if isinstance(raw, dict):
+            phase = {f.name for f in fields(PhaseCounters)}
+
+            def one(name: str) -> PhaseCounters:
+                part = raw.get(name) or {}
+                return PhaseCounters(**{k: v for k, v in part.items() if k in phase})
+
+            kept["counters"] = Counters(one("prompt"), one("decode"), raw.get("swaps"))
+        return cls(**kept)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRates:
+    """Rates over about the last second; None while there is nothing to measure."""
+
+    hit_rate: float | None = None
+    decode_tokens_per_second: float | None = None
+    prompt_tokens_per_second: float | None = None
+    bytes_per_second: float | None = None
+    evictions_per_second: float | None = None

@@ -1,0 +1,161 @@
+"""What the worker thread says, in order. Events cross the thread border in a deque (see Engine.drain)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from .counters import Counters, LiveRates, MemoryReport, ReplyStats
+from .modes import ModesState
+
+
+class EngineState(str, Enum):
+    EMPTY = "empty"  # no model
+    LOADING = "loading"
+    IDLE = "idle"
+    PROMPT = "reading prompt"
+    DECODE = "generating"
+    CANCELLING = "stopping"
+    FAILED = "failed"  # load failed; open another model
+    CLOSED = "closed"
+
+
+class FinishReason(str, Enum):
+    STOP = "stop"  # the model ended its reply
+    LENGTH = "length"  # token limit or context end
+    CANCELLED = "cancelled"
+    ERROR = "error"
+    TOO_LONG = "prompt too long"  # nothing was generated: the prompt does not fit the context
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn. role: "system", "user" or "assistant"."""
+
+    role: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Sampling parameters of one reply. temperature 0 is greedy."""
+
+    temperature: float = 0.7
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    repeat_penalty: float = 1.0
+    seed: int | None = None
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What was opened. Sizes in bytes."""
+
+    path: str
+    name: str
+    architecture: str
+    quantization: str
+    file_bytes: int
+    trunk_bytes: int
+    expert_bytes: int
+    layers: int
+    experts_per_layer: int  # 0: a dense model
+    experts_used: int
+    context_trained: int
+    context: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLine:
+    """One number of the memory plan. `bytes` None: unknown. `note` says where it comes from."""
+
+    label: str
+    bytes: int | None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadProgress:
+    """Bytes read of the bytes to read (or items, for other stages); `stage` is shown as it is."""
+
+    stage: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    model: ModelInfo
+    plan: tuple[PlanLine, ...]
+    notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFailed:
+    """One sentence: what is wrong, where, what to do."""
+
+    message: str
+    cancelled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PromptProgress:
+    """Tokens of the prompt read so far, of those that must be read (reused ones not counted)."""
+
+    reply_id: int
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """Some text of the reply. `thinking` text is shown apart and never goes back into the context."""
+
+    reply_id: int
+    text: str
+    thinking: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyDone:
+    """The reply's end; always sent, once, for each accepted generate(). `message` explains errors."""
+
+    reply_id: int
+    reason: FinishReason
+    stats: ReplyStats
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModesChanged:
+    """The engine has applied a change of modes; `state` is what it reports now."""
+
+    state: ModesState
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One sentence for the person (and the log)."""
+
+    text: str
+
+
+Event = LoadProgress | Loaded | LoadFailed | PromptProgress | TextDelta | ReplyDone | ModesChanged | Notice
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The engine at one moment. Taken by the worker and a sampler thread; reading it never blocks."""
+
+    state: EngineState = EngineState.EMPTY
+    model: ModelInfo | None = None
+    memory: MemoryReport = MemoryReport()
+    counters: Counters = Counters()  # since the model was opened
+    reply: ReplyStats | None = None  # the running reply, else the last one
+    rates: LiveRates = LiveRates()
+    modes: ModesState | None = None
+    context_used: int = 0
+    context_total: int = 0
+    queued: int = 0  # replies waiting

@@ -1,0 +1,64 @@
+"""The switches a person can turn while the engine runs, as typed values.
+
+A switch has a *wanted* value (what was asked for) and a *state* (what the engine does, read back from
+it, with the reason). The screen shows the state; it never shows the wish as if it were the state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Pinning(str, Enum):
+    """Whether the stage pool's memory is page-locked."""
+
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
+
+
+class StagerProfile(str, Enum):
+    """How the stager reads experts from the mapped file: few copies from RAM, or many reads from SSD."""
+
+    AUTO = "auto"
+    RAM = "ram"
+    SSD = "ssd"
+
+
+def next_value(value: Enum) -> Enum:
+    """The value after `value` in its own class, going round."""
+    members = list(type(value))
+    return members[(members.index(value) + 1) % len(members)]
+
+
+@dataclass(frozen=True, slots=True)
+class Modes:
+    """What was asked for."""
+
+    pinning: Pinning = Pinning.AUTO
+    stager: StagerProfile = StagerProfile.AUTO
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchState:
+    """One switch as the engine reports it.
+
+    `wanted` is the value last asked for, `actual` the value in force ("on", "off", "ram", "ssd",
+    "not applicable"), `reason` one short sentence for the screen, `pending` true while the engine has
+    not yet applied `wanted`.
+    """
+
+    wanted: str
+    actual: str
+    reason: str
+    pending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModesState:
+    """All switches as the engine reports them, and how often the stage pool was rebuilt."""
+
+    pinning: SwitchState
+    stager: SwitchState
+    pool_generation: int
