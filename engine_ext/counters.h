@@ -1,0 +1,37 @@
+// The engine's counters: one struct per phase, each field defined here and nowhere else.
+//
+// Written by the thread that decodes, read by any thread: relaxed atomics, because a reader wants recent
+// numbers and no ordering between them.
+#ifndef STRATA_COUNTERS_H
+#define STRATA_COUNTERS_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+// X(field): the same names stand in strata_tui/engine/counters.py (PhaseCounters).
+#define ST_COUNTERS(X)                                                                                  \
+    X(picks)        /* routed picks: one per token, layer and used expert */                            \
+    X(hits)         /* picks whose expert was resident when its layer (or its part of a batch) ran */   \
+    X(misses)       /* picks - hits */                                                                  \
+    X(loads)        /* blobs brought into a slot */                                                     \
+    X(loads_mirror) /* ... of these, copied straight from the mirror */                                 \
+    X(loads_staged) /* ... of these, put together in a stage buffer from the mapped file */             \
+    X(evictions)    /* residents that lost their slot to another expert */                              \
+    X(bytes_copied) /* bytes queued to slots */                                                         \
+    X(rounds)       /* graphs computed that hold expert operations */                                   \
+    X(cuts)         /* places where a graph was cut to read expert ids */                               \
+    X(split_passes) /* passes beyond the first of an operation that was run in several token windows */ \
+    X(wait_ns)      /* host time spent waiting for stage buffers, fills and copies */
+
+struct st_phase_counters {
+#define ST_FIELD(name) _Atomic uint64_t name;
+    ST_COUNTERS(ST_FIELD)
+#undef ST_FIELD
+};
+
+enum st_phase { ST_PHASE_PROMPT = 0, ST_PHASE_DECODE = 1, ST_PHASES = 2 };
+
+#define ST_COUNT(phase_counters, field, n) \
+    atomic_fetch_add_explicit(&(phase_counters)->field, (uint64_t) (n), memory_order_relaxed)
+
+#endif

@@ -1,0 +1,507 @@
+// Where a graph is cut, and how MUL_MAT_ID is pointed at the slots.
+//
+// A MUL_MAT_ID over expert tensors needs its experts resident, and which ones is known only when the router
+// has run. So the graph is run up to the first such node of a layer, the ids are read, the experts made
+// resident, and the nodes of that layer are rewritten for the inner backend: src[0] becomes slice s of every
+// slot, src[2] the slot ids. The pieces are views of llama.cpp's graph, which keep the use counts that kernel
+// fusion needs; what was rewritten is restored after its piece, because llama.cpp reuses graphs.
+//
+// A batch that needs more experts than there are slots runs in passes over groups of experts (run_split):
+// the rows of a group are gathered, multiplied and scattered. All rows of an expert stay in one pass, because
+// kernels choose their method by that number and a split would change rounding.
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tier.h"
+
+// Work memory of the CPU's MUL_MAT_ID grows with slots x picks (8 bytes each); beyond this a batch is split.
+#define CPU_WORK_BYTES ((int64_t) 64 << 20)
+
+int st_backend_init(struct st_backend * b) {
+    const size_t n = (size_t) b->tier->max_experts + 1;
+    b->order = calloc(n, sizeof *b->order);
+    b->count = calloc(n, sizeof *b->count);
+    b->slot  = calloc(n, sizeof *b->slot);
+    b->mark  = calloc(n, sizeof *b->mark);
+    b->loads = calloc(n, sizeof *b->loads);
+    return b->order && b->count && b->slot && b->mark && b->loads ? 0 : -1;
+}
+
+void st_backend_free(struct st_backend * b) {
+    struct st_transport * io = b->tier->transport;
+    if (b->inner) {
+        ggml_backend_synchronize(b->inner);
+    }
+    if (b->ids_host.data) {
+        io->iface->memory_free(io, &b->ids_host);
+    }
+    if (b->slots_host.data) {
+        io->iface->memory_free(io, &b->slots_host);
+    }
+    if (b->slots_buffer) {
+        ggml_backend_buffer_free(b->slots_buffer);
+    }
+    if (b->scratch) {
+        ggml_backend_buffer_free(b->scratch);
+    }
+    free(b->order);
+    free(b->count);
+    free(b->slot);
+    free(b->mark);
+    free(b->loads);
+}
+
+static bool is_expert_tensor(const struct st_tier * t, const struct ggml_tensor * tensor) {
+    return tensor && tensor->buffer && tensor->buffer->buft == &t->buft;
+}
+
+static enum ggml_status run(struct st_backend * b, struct ggml_cgraph * graph, int first, int end) {
+    if (first >= end) {
+        return GGML_STATUS_SUCCESS;
+    }
+    struct ggml_cgraph piece = ggml_graph_view(graph, first, end);
+    return b->inner->iface.graph_compute(b->inner, &piece);
+}
+
+static bool cancelled(const struct st_tier * t) {
+    return atomic_load_explicit(&t->cancel, memory_order_relaxed);
+}
+
+static int grow(struct st_backend * b, struct st_memory * m, size_t size) {
+    struct st_transport * io = b->tier->transport;
+    if (m->size >= size) {
+        return 0;
+    }
+    if (m->data) {
+        io->iface->memory_free(io, m);
+    }
+    size_t rounded = 4096;
+    while (rounded < size) {
+        rounded *= 2;
+    }
+    return io->iface->memory_new(io, rounded, true, m) < 0 ? st_fail(b->tier, "out of memory for expert ids") : 0;
+}
+
+// Device memory for `n` slot ids. The compute stream must be idle (it was just synchronised).
+static int grow_slots(struct st_backend * b, int64_t n) {
+    if (grow(b, &b->slots_host, (size_t) n * sizeof(int32_t)) < 0) {
+        return -1;
+    }
+    if (b->slots_capacity >= n) {
+        return 0;
+    }
+    int64_t capacity = 1024;
+    while (capacity < n) {
+        capacity *= 2;
+    }
+    if (b->slots_buffer) {
+        ggml_backend_buffer_free(b->slots_buffer);
+        b->slots_capacity = 0;
+    }
+    b->slots_buffer = ggml_backend_buft_alloc_buffer(ggml_backend_dev_buffer_type(b->tier->inner), (size_t) capacity * sizeof(int32_t));
+    if (!b->slots_buffer) {
+        return st_fail(b->tier, "no device memory for slot ids");
+    }
+    b->slots_capacity = capacity;
+    memset(&b->slots, 0, sizeof b->slots);
+    b->slots.type   = GGML_TYPE_I32;
+    b->slots.buffer = b->slots_buffer;
+    b->slots.data   = ggml_backend_buffer_get_base(b->slots_buffer);
+    b->slots.nb[0]  = sizeof(int32_t);
+    snprintf(b->slots.name, sizeof b->slots.name, "slot_ids");
+    return 0;
+}
+
+static void upload(struct st_backend * b, struct ggml_tensor * tensor, const void * data, size_t size) {
+    if (b->inner->iface.set_tensor_async) {
+        b->inner->iface.set_tensor_async(b->inner, tensor, data, 0, size);
+    } else {
+        ggml_backend_tensor_set(tensor, data, 0, size);
+    }
+}
+
+// The ids of one layer on the host, in router order: pick (token, k) is ids[token * stride + k].
+struct picks {
+    const struct st_group * group;
+    struct st_class * class_;
+    const int32_t * ids;
+    int64_t stride, used, tokens;
+    int32_t n_distinct;  // in b->order, with b->count
+};
+
+// Waits for the compute stream and reads the ids. On return everything queued before is done.
+static int read_ids(struct st_backend * b, const struct st_group * g, const struct ggml_tensor * ids, struct picks * p) {
+    struct st_tier * t = b->tier;
+    if (ids->type != GGML_TYPE_I32 || ids->nb[0] != sizeof(int32_t) || ids->nb[1] % sizeof(int32_t) != 0 || ids->ne[2] != 1 || ids->ne[3] != 1) {
+        return st_fail(t, "layer %d: the router's ids have an unknown layout", g->layer);
+    }
+    const size_t bytes = ggml_nbytes(ids);
+    if (grow(b, &b->ids_host, bytes) < 0) {
+        return -1;
+    }
+    if (b->inner->iface.get_tensor_async) {
+        b->inner->iface.get_tensor_async(b->inner, ids, b->ids_host.data, 0, bytes);
+        ggml_backend_synchronize(b->inner);
+    } else {
+        ggml_backend_synchronize(b->inner);
+        ggml_backend_tensor_get(ids, b->ids_host.data, 0, bytes);
+    }
+    *p = (struct picks) { .group = g, .class_ = &t->classes[g->class_index], .ids = b->ids_host.data,
+                          .stride = (int64_t) (ids->nb[1] / sizeof(int32_t)), .used = ids->ne[0], .tokens = ids->ne[1] };
+    b->stamp++;
+    for (int64_t i = 0; i < p->tokens; i++) {
+        for (int64_t k = 0; k < p->used; k++) {
+            const int32_t e = p->ids[i * p->stride + k];
+            if (e < 0 || e >= g->n_experts) {
+                return st_fail(t, "layer %d: the router chose expert %d of %d", g->layer, e, g->n_experts);
+            }
+            if (b->mark[e] != b->stamp) {
+                b->mark[e]  = b->stamp;
+                b->count[e] = 0;
+                b->order[p->n_distinct++] = e;
+            }
+            b->count[e]++;
+        }
+    }
+    ST_COUNT(st_now(t), cuts, 1);
+    return 0;
+}
+
+// Makes experts order[first..end) resident; b->slot[e] tells where. Slots are claimed in router order, never
+// in the order of completion. `tally`: whether picks count. 0, 1 cancelled, -1 failed.
+static int make_resident(struct st_backend * b, const struct picks * p, int32_t first, int32_t end, bool tally) {
+    struct st_tier * t  = b->tier;
+    struct st_class * c = p->class_;
+    struct st_phase_counters * count = st_now(t);
+    uint64_t picks = 0, hits = 0, evictions = 0;
+    int n_loads = 0;
+    st_residency_begin(&c->residency);
+    for (int32_t i = first; i < end; i++) {  // hits first: they must not be claimed for the misses
+        const int32_t e = b->order[i];
+        b->slot[e] = st_residency_find(&c->residency, p->group->first_key + e);
+        picks += (uint64_t) b->count[e];
+        if (b->slot[e] >= 0) {
+            st_residency_touch(&c->residency, b->slot[e]);
+            hits += (uint64_t) b->count[e];
+        }
+    }
+    for (int32_t i = first; i < end; i++) {
+        const int32_t e = b->order[i];
+        if (b->slot[e] >= 0) {
+            continue;
+        }
+        int32_t evicted;
+        const int32_t slot = st_residency_claim(&c->residency, p->group->first_key + e, &evicted);
+        assert(slot >= 0);  // the caller asks for at most n_slots experts
+        evictions += evicted >= 0;
+        b->slot[e] = slot;
+        b->loads[n_loads++] = (struct st_load) { p->group->first_key + e, slot };
+    }
+    const int result = n_loads > 0 ? st_load_blobs(t, c, b->loads, n_loads, b->inner) : 0;
+    if (tally) {
+        ST_COUNT(count, picks, picks);
+        ST_COUNT(count, hits, hits);
+        ST_COUNT(count, misses, picks - hits);
+    }
+    ST_COUNT(count, evictions, evictions);
+    if (n_loads > 0) {
+        int64_t used = 0;
+        for (int k = 0; k < t->n_classes; k++) {
+            used += t->classes[k].residency.n_resident;
+        }
+        atomic_store_explicit(&t->slots_used, used, memory_order_relaxed);
+    }
+    return result;
+}
+
+// Most picks that one operation may have (CPU work memory), beyond which a batch is split.
+static int64_t max_picks(const struct st_backend * b, const struct st_class * c) {
+    return b->tier->on_gpu ? INT64_MAX : CPU_WORK_BYTES / 8 / c->n_slots;
+}
+
+static enum ggml_status status_of(int result) {
+    return result == 0 ? GGML_STATUS_SUCCESS : result > 0 ? GGML_STATUS_ABORTED : GGML_STATUS_FAILED;
+}
+
+// ---- the usual case: all experts of the batch are resident at once
+
+static enum ggml_status map_slots(struct st_backend * b, const struct picks * p) {
+    const int result = make_resident(b, p, 0, p->n_distinct, true);
+    if (result != 0) {
+        return status_of(result);
+    }
+    const int64_t n = p->used * p->tokens;
+    if (grow_slots(b, n) < 0) {
+        return GGML_STATUS_FAILED;
+    }
+    int32_t * out = b->slots_host.data;
+    for (int64_t i = 0; i < p->tokens; i++) {
+        for (int64_t k = 0; k < p->used; k++) {
+            out[i * p->used + k] = b->slot[p->ids[i * p->stride + k]];
+        }
+    }
+    b->slots.ne[0] = p->used;
+    b->slots.ne[1] = p->tokens;
+    b->slots.ne[2] = b->slots.ne[3] = 1;
+    b->slots.nb[1] = (size_t) p->used * sizeof(int32_t);
+    b->slots.nb[2] = b->slots.nb[3] = b->slots.nb[1] * (size_t) p->tokens;
+    upload(b, &b->slots, out, (size_t) n * sizeof(int32_t));
+    return GGML_STATUS_SUCCESS;
+}
+
+// ---- a batch that needs more experts than slots
+
+static size_t align128(size_t n) {
+    return (n + 127) & ~(size_t) 127;
+}
+
+// One pass over experts order[first..end), which hold `rows` picks: gather their rows of src1, multiply,
+// scatter into the node's result.
+static enum ggml_status run_pass(struct st_backend * b, struct ggml_tensor * node, const struct st_slice * slice, const struct picks * p,
+                                 int32_t first, int32_t end, int64_t rows) {
+    struct st_tier * t = b->tier;
+    struct ggml_tensor * x = node->src[1];
+    ggml_backend_buffer_type_t buft = ggml_backend_dev_buffer_type(t->inner);
+    // The host arrays and the scratch were read by the previous pass.
+    ggml_backend_synchronize(b->inner);
+    const size_t index_bytes = (size_t) rows * (sizeof(int32_t) * 2 + sizeof(int64_t));
+    const size_t sizes[5] = { align128((size_t) rows * sizeof(int64_t)), align128((size_t) rows * sizeof(int32_t)), align128((size_t) rows * sizeof(int32_t)),
+                              align128((size_t) (x->ne[0] * rows) * sizeof(float)), align128((size_t) (node->ne[0] * rows) * sizeof(float)) };
+    size_t total = 0;
+    for (int i = 0; i < 5; i++) {
+        total += sizes[i];
+    }
+    if (!b->scratch || ggml_backend_buffer_get_size(b->scratch) < total) {
+        if (b->scratch) {
+            ggml_backend_buffer_free(b->scratch);
+        }
+        b->scratch = ggml_backend_buft_alloc_buffer(buft, total + total / 4);
+        if (!b->scratch) {
+            return status_of(st_fail(t, "no device memory (%zu MiB) for a batch that needs more experts than slots; try a smaller --batch", total >> 20));
+        }
+    }
+    if (grow(b, &b->slots_host, index_bytes) < 0) {
+        return GGML_STATUS_FAILED;
+    }
+    int64_t * to   = b->slots_host.data;
+    int32_t * from = (int32_t *) (to + rows);
+    int32_t * slot = from + rows;
+    const uint64_t mark = ++b->stamp;
+    for (int32_t i = first; i < end; i++) {
+        b->mark[b->order[i]] = mark;
+    }
+    int64_t n = 0;
+    for (int64_t i = 0; i < p->tokens; i++) {
+        for (int64_t k = 0; k < p->used; k++) {
+            const int32_t e = p->ids[i * p->stride + k];
+            if (b->mark[e] == mark) {
+                to[n]   = i * p->used + k;
+                from[n] = (int32_t) (i * x->ne[1] + k % x->ne[1]);
+                slot[n] = b->slot[e];
+                n++;
+            }
+        }
+    }
+    assert(n == rows);
+
+    struct ggml_init_params params = { .mem_size = ggml_tensor_overhead() * 16 + ggml_graph_overhead_custom(16, false), .no_alloc = true };
+    struct ggml_context * ctx = ggml_init(params);
+    if (!ctx) {
+        return status_of(st_fail(t, "out of memory"));
+    }
+    struct ggml_tensor * leaf[3] = { ggml_new_tensor_1d(ctx, GGML_TYPE_I64, rows), ggml_new_tensor_1d(ctx, GGML_TYPE_I32, rows), ggml_new_tensor_2d(ctx, GGML_TYPE_I32, 1, rows) };
+    struct ggml_tensor x2 = *x;  // all rows of src1, one after the other
+    x2.ne[1] = x->ne[1] * x->ne[2];
+    x2.ne[2] = x2.ne[3] = 1;
+    x2.nb[2] = x2.nb[3] = x2.nb[1] * (size_t) x2.ne[1];
+    x2.op = GGML_OP_NONE;  // a leaf here: what made it has run
+    memset(x2.src, 0, sizeof x2.src);
+    struct ggml_tensor y2 = *node;
+    y2.ne[1] = node->ne[1] * node->ne[2];
+    y2.ne[2] = y2.ne[3] = 1;
+    y2.nb[2] = y2.nb[3] = y2.nb[1] * (size_t) y2.ne[1];
+    y2.op = GGML_OP_NONE;
+    memset(y2.src, 0, sizeof y2.src);
+    struct ggml_tensor * gathered = ggml_get_rows(ctx, &x2, leaf[1]);
+    struct ggml_tensor * product  = ggml_mul_mat_id(ctx, &p->class_->weights[slice->index], ggml_reshape_3d(ctx, gathered, x->ne[0], 1, rows), leaf[2]);
+    struct ggml_tensor * result   = ggml_set_rows(ctx, &y2, ggml_reshape_2d(ctx, product, node->ne[0], rows), leaf[0]);
+    struct ggml_cgraph * graph    = ggml_new_graph_custom(ctx, 16, false);
+    ggml_build_forward_expand(graph, result);
+
+    char * at = ggml_backend_buffer_get_base(b->scratch);
+    struct ggml_tensor * placed[5] = { leaf[0], leaf[1], leaf[2], gathered, product };
+    enum ggml_status status = GGML_STATUS_SUCCESS;
+    for (int i = 0; i < 5; i++) {
+        if (ggml_backend_tensor_alloc(b->scratch, placed[i], at) != GGML_STATUS_SUCCESS) {
+            status = GGML_STATUS_FAILED;
+        }
+        at += sizes[i];
+    }
+    for (int i = 0; i < ggml_graph_n_nodes(graph); i++) {  // the reshapes, and set_rows' view of the result
+        struct ggml_tensor * v = ggml_graph_node(graph, i);
+        if (v->view_src) {
+            v->buffer = v->view_src->buffer;
+            v->data   = (char *) v->view_src->data + v->view_offs;
+        }
+    }
+    if (status == GGML_STATUS_SUCCESS) {
+        upload(b, leaf[0], to, (size_t) rows * sizeof *to);
+        upload(b, leaf[1], from, (size_t) rows * sizeof *from);
+        upload(b, leaf[2], slot, (size_t) rows * sizeof *slot);
+        status = b->inner->iface.graph_compute(b->inner, graph);
+        ggml_backend_synchronize(b->inner);  // the graph's tensors end with ctx
+    }
+    ggml_free(ctx);
+    return status;
+}
+
+// Runs one MUL_MAT_ID in passes. `forward` alternates so that the last experts of one operation, still
+// resident, are the first of the next.
+static enum ggml_status run_split(struct st_backend * b, struct ggml_tensor * node, const struct st_slice * slice, const struct picks * p, bool tally,
+                                  bool forward) {
+    struct st_tier * t = b->tier;
+    const struct ggml_tensor * x = node->src[1];
+    if (x->type != GGML_TYPE_F32 || x->nb[0] != sizeof(float) || x->nb[2] != x->nb[1] * (size_t) x->ne[1] || x->ne[3] != 1 || !ggml_is_contiguous(node)) {
+        return status_of(st_fail(t, "%s: its rows have a layout that cannot be split; raise --slots to %d", node->name, p->n_distinct));
+    }
+    if (!forward) {
+        for (int32_t i = 0, j = p->n_distinct - 1; i < j; i++, j--) {
+            const int32_t e = b->order[i];
+            b->order[i] = b->order[j];
+            b->order[j] = e;
+        }
+    }
+    const int64_t most = max_picks(b, p->class_);
+    int32_t first = 0;
+    enum ggml_status status = GGML_STATUS_SUCCESS;
+    while (first < p->n_distinct && status == GGML_STATUS_SUCCESS) {
+        int32_t end  = first;
+        int64_t rows = 0;
+        while (end < p->n_distinct && end - first < p->class_->n_slots && (end == first || rows + b->count[b->order[end]] <= most)) {
+            rows += b->count[b->order[end++]];
+        }
+        if (cancelled(t)) {
+            status = GGML_STATUS_ABORTED;
+            break;
+        }
+        status = status_of(make_resident(b, p, first, end, tally));
+        if (status == GGML_STATUS_SUCCESS) {
+            status = run_pass(b, node, slice, p, first, end, rows);
+        }
+        if (first > 0) {
+            ST_COUNT(st_now(t), split_passes, 1);
+        }
+        first = end;
+    }
+    if (!forward) {
+        for (int32_t i = 0, j = p->n_distinct - 1; i < j; i++, j--) {
+            const int32_t e = b->order[i];
+            b->order[i] = b->order[j];
+            b->order[j] = e;
+        }
+    }
+    return status;
+}
+
+// ---- the walk
+
+#define MAX_REWRITTEN 64
+
+struct rewritten {
+    struct ggml_tensor * node, * weight, * ids;
+};
+
+static void restore(struct rewritten * list, int * n) {
+    for (int i = 0; i < *n; i++) {
+        list[i].node->src[0] = list[i].weight;
+        list[i].node->src[2] = list[i].ids;
+    }
+    *n = 0;
+}
+
+enum ggml_status st_graph_compute(struct st_backend * b, struct ggml_cgraph * graph) {
+    struct st_tier * t = b->tier;
+    bool counted = false;
+    struct rewritten list[MAX_REWRITTEN];
+    int n_list = 0, start = 0, split_ops = 0;
+    const struct ggml_tensor * ids_now = NULL;  // the ids that b->slots (or the split) stands for
+    const struct st_group * group_now  = NULL;
+    bool split = false;
+    struct picks p = { 0 };
+    enum ggml_status status = GGML_STATUS_SUCCESS;
+
+    if (cancelled(t)) {
+        return GGML_STATUS_ABORTED;
+    }
+    for (int i = 0; i < graph->n_nodes && status == GGML_STATUS_SUCCESS; i++) {
+        struct ggml_tensor * node = graph->nodes[i];
+        if (!is_expert_tensor(t, node->src[0])) {
+            if (is_expert_tensor(t, node->src[1])) {
+                status = status_of(st_fail(t, "operation %s reads expert tensor %s in a way that is not supported", ggml_op_name(node->op), node->src[1]->name));
+            }
+            continue;
+        }
+        if (node->op == GGML_OP_VIEW || node->op == GGML_OP_RESHAPE || node->op == GGML_OP_PERMUTE || node->op == GGML_OP_TRANSPOSE) {
+            continue;  // reads nothing; an operation on the view is refused below
+        }
+        const struct st_slice * slice = node->src[0]->extra;
+        if (node->op != GGML_OP_MUL_MAT_ID || !slice) {
+            status = status_of(st_fail(t, "operation %s reads expert tensor %s in a way that is not supported", ggml_op_name(node->op), node->src[0]->name));
+            break;
+        }
+        if (t->slots_total == 0) {
+            status = status_of(st_fail(t, "the slots were not allocated"));
+            break;
+        }
+        if (!counted) {
+            counted = true;
+            ST_COUNT(st_now(t), rounds, 1);
+        }
+        const struct st_group * g = &t->groups[slice->group];
+        struct ggml_tensor * ids  = node->src[2];
+        if (ids != ids_now || g != group_now || n_list == MAX_REWRITTEN) {
+            status = run(b, graph, start, i);
+            restore(list, &n_list);
+            start = i;
+            if (status == GGML_STATUS_SUCCESS && cancelled(t)) {
+                status = GGML_STATUS_ABORTED;
+            }
+            if (status != GGML_STATUS_SUCCESS) {
+                break;
+            }
+            if (read_ids(b, g, ids, &p) < 0) {
+                status = GGML_STATUS_FAILED;
+                break;
+            }
+            split     = p.n_distinct > p.class_->n_slots || p.used * p.tokens > max_picks(b, p.class_);
+            split_ops = 0;
+            ids_now   = ids;
+            group_now = g;
+            if (!split) {
+                status = map_slots(b, &p);
+                if (status != GGML_STATUS_SUCCESS) {
+                    break;
+                }
+            }
+        }
+        if (split) {
+            status = run(b, graph, start, i);
+            if (status == GGML_STATUS_SUCCESS) {
+                status = run_split(b, node, slice, &p, split_ops == 0, split_ops % 2 == 0);
+            }
+            split_ops++;
+            start = i + 1;
+        } else {
+            list[n_list++] = (struct rewritten) { node, node->src[0], ids };
+            node->src[0] = &p.class_->weights[slice->index];
+            node->src[2] = &b->slots;
+        }
+    }
+    if (status == GGML_STATUS_SUCCESS) {
+        // A graph without expert operations goes on untouched, with its uid.
+        status = start == 0 && n_list == 0 ? b->inner->iface.graph_compute(b->inner, graph) : run(b, graph, start, graph->n_nodes);
+    }
+    restore(list, &n_list);
+    return status;
+}

@@ -1,0 +1,22 @@
+// Shared by the files of the CPython face. (Python.h comes first, as it asks.)
+#ifndef STRATA_PYCORE_H
+#define STRATA_PYCORE_H
+
+#include <Python.h>
+
+#include "stream.h"
+#include "tier.h"
+
+extern PyType_Spec py_stream_spec;
+extern PyType_Spec py_tier_spec;
+
+struct py_state {  // of the module
+    PyObject * error;
+    PyObject * stream_type;
+    PyObject * tier_type;
+};
+struct py_state * py_module_state(PyTypeObject * type);
+
+PyObject * py_stream_new(PyTypeObject * type, struct st_tier * t, PyObject * segments);
+
+#endif

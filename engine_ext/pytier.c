@@ -1,0 +1,503 @@
+// strata_tui.engine._core.Tier. Every call that can take long releases the GIL.
+#include "pycore.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct py_tier {
+    PyObject_HEAD
+    struct st_tier * tier;  // NULL when closed
+};
+
+static struct st_tier * tier_of(PyObject * self) {
+    struct st_tier * t = ((struct py_tier *) self)->tier;
+    if (!t) {
+        PyErr_SetString(py_module_state(Py_TYPE(self))->error, "the tier is closed");
+    }
+    return t;
+}
+
+static PyObject * raise_error(PyObject * self, struct st_tier * t) {
+    char text[sizeof t->error];
+    pthread_mutex_lock(&t->lock);
+    memcpy(text, t->error, sizeof text);
+    t->error[0] = '\0';
+    pthread_mutex_unlock(&t->lock);
+    PyErr_SetString(py_module_state(Py_TYPE(self))->error, text[0] ? text : "unknown error in the tier");
+    return NULL;
+}
+
+static void destroy(struct st_tier * t) {
+    st_tier_close(t);
+    pthread_mutex_destroy(&t->lock);
+    free(t);
+}
+
+// (tensor name, shard, file offset, type, ne0, ne1)
+static int parse_slice(PyObject * item, struct st_slice * s) {
+    const char * name;
+    unsigned long long offset;
+    long long ne0, ne1;
+    int type;
+    if (!PyArg_ParseTuple(item, "siKiLL;a slice is (name, shard, offset, type, ne0, ne1)", &name, &s->shard, &offset, &type, &ne0, &ne1)) {
+        return -1;
+    }
+    if (strlen(name) >= sizeof s->name) {
+        PyErr_Format(PyExc_ValueError, "the tensor name %s is too long", name);
+        return -1;
+    }
+    strcpy(s->name, name);
+    s->file_offset = offset;
+    s->type = (enum ggml_type) type;
+    s->ne0  = ne0;
+    s->ne1  = ne1;
+    return 0;
+}
+
+// (layer, experts, used, slices)
+static int parse_group(PyObject * item, struct st_group * g) {
+    PyObject * slices;
+    if (!PyArg_ParseTuple(item, "iiiO;a group is (layer, experts, used, slices)", &g->layer, &g->n_experts, &g->n_used, &slices)) {
+        return -1;
+    }
+    PyObject * list = PySequence_List(slices);
+    if (!list) {
+        return -1;
+    }
+    int result = 0;
+    const Py_ssize_t n = PyList_Size(list);
+    if (n < 1 || n > ST_MAX_SLICES) {
+        PyErr_Format(PyExc_ValueError, "layer %d: a blob of %zd slices is not supported", g->layer, n);
+        result = -1;
+    }
+    for (Py_ssize_t i = 0; i < n && result == 0; i++) {
+        result = parse_slice(PyList_GetItem(list, i), &g->slices[i]);
+    }
+    g->n_slices = (int) n;
+    Py_DECREF(list);
+    return result;
+}
+
+static int parse_table(struct st_tier * t, PyObject * shards, PyObject * groups) {
+    int result = -1;
+    PyObject * shard_list = PySequence_List(shards), * group_list = PySequence_List(groups);
+    if (!shard_list || !group_list) {
+        goto done;
+    }
+    const Py_ssize_t ns = PyList_Size(shard_list), ng = PyList_Size(group_list);
+    if (ns < 1 || ns > INT16_MAX || ng > INT16_MAX) {
+        PyErr_SetString(PyExc_ValueError, "no shard, or too many shards or layers");
+        goto done;
+    }
+    t->shards = calloc((size_t) ns, sizeof *t->shards);
+    t->groups = calloc((size_t) ng + 1, sizeof *t->groups);
+    if (!t->shards || !t->groups) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    for (Py_ssize_t i = 0; i < ns; i++) {
+        PyObject * bytes;
+        if (!PyUnicode_FSConverter(PyList_GetItem(shard_list, i), &bytes)) {
+            goto done;
+        }
+        t->shards[i].fd   = -1;
+        t->shards[i].path = strdup(PyBytes_AsString(bytes));
+        t->n_shards       = (int) i + 1;
+        Py_DECREF(bytes);
+        if (!t->shards[i].path) {
+            PyErr_NoMemory();
+            goto done;
+        }
+    }
+    for (Py_ssize_t i = 0; i < ng; i++) {
+        if (parse_group(PyList_GetItem(group_list, i), &t->groups[i]) < 0) {
+            goto done;
+        }
+        t->n_groups = (int) i + 1;
+    }
+    result = 0;
+done:
+    Py_XDECREF(shard_list);
+    Py_XDECREF(group_list);
+    return result;
+}
+
+static int tier_init(PyObject * self, PyObject * args, PyObject * kwargs) {
+    static char * names[] = { "device", "shards", "groups", "pool_buffers", "stager_threads", "copy_delay_us", "copy_seed", "fault", NULL };
+    const char * device;
+    PyObject * shards, * groups;
+    int pool_buffers = 16, stager_threads = 0, fault = ST_FAULT_NONE;
+    unsigned int delay = 0;
+    unsigned long long seed = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sOO|$iiIKi:Tier", names, &device, &shards, &groups, &pool_buffers, &stager_threads, &delay, &seed, &fault)) {
+        return -1;
+    }
+    if (pool_buffers < 1 || pool_buffers > 4096 || stager_threads < 0 || stager_threads > ST_STAGER_MAX_THREADS) {
+        PyErr_Format(PyExc_ValueError, "pool_buffers must be 1 to 4096 and stager_threads 0 to %d", ST_STAGER_MAX_THREADS);
+        return -1;
+    }
+    if (((struct py_tier *) self)->tier) {
+        PyErr_SetString(PyExc_RuntimeError, "Tier.__init__ was called twice");
+        return -1;
+    }
+    struct st_tier * t = calloc(1, sizeof *t);
+    if (!t || pthread_mutex_init(&t->lock, NULL) != 0) {
+        free(t);
+        PyErr_NoMemory();
+        return -1;
+    }
+    t->inner          = ggml_backend_dev_by_name(device);
+    t->pool_buffers   = pool_buffers;
+    t->threads_wanted = stager_threads;
+    t->fault          = (enum st_fault) fault;
+    if (!t->inner) {
+        PyErr_Format(py_module_state(Py_TYPE(self))->error, "there is no device named %s", device);
+    } else if (parse_table(t, shards, groups) == 0) {
+        int result;
+        Py_BEGIN_ALLOW_THREADS
+        result = st_tier_open(t, delay, seed);
+        Py_END_ALLOW_THREADS
+        if (result == 0) {
+            ((struct py_tier *) self)->tier = t;
+            return 0;
+        }
+        raise_error(self, t);
+    }
+    destroy(t);
+    return -1;
+}
+
+static PyObject * tier_close(PyObject * self, PyObject * unused) {
+    (void) unused;
+    struct py_tier * p = (struct py_tier *) self;
+    if (p->tier) {
+        if (atomic_load(&p->tier->backends) > 0) {
+            PyErr_SetString(py_module_state(Py_TYPE(self))->error, "a context still uses the tier: free it first");
+            return NULL;
+        }
+        struct st_tier * t = p->tier;
+        p->tier = NULL;
+        Py_BEGIN_ALLOW_THREADS
+        destroy(t);
+        Py_END_ALLOW_THREADS
+    }
+    Py_RETURN_NONE;
+}
+
+static void tier_dealloc(PyObject * self) {
+    struct py_tier * p = (struct py_tier *) self;
+    // A context that outlives its tier would call into freed memory: then the tier is left in place.
+    if (p->tier && atomic_load(&p->tier->backends) == 0) {
+        destroy(p->tier);
+    }
+    PyTypeObject * type = Py_TYPE(self);
+    freefunc release    = (freefunc) PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF(type);
+}
+
+// ---- values
+
+static bool abort_callback(void * data) {
+    return atomic_load_explicit(&((struct st_tier *) data)->cancel, memory_order_relaxed);
+}
+
+#define GETTER(name, expression)                                \
+    static PyObject * get_##name(PyObject * self, void * unused) { \
+        (void) unused;                                          \
+        struct st_tier * t = tier_of(self);                     \
+        return t ? (expression) : NULL;                         \
+    }
+GETTER(device_ptr, PyLong_FromVoidPtr(&t->dev))
+GETTER(buft_ptr, PyLong_FromVoidPtr(&t->buft))
+GETTER(abort_callback, PyLong_FromVoidPtr((void *) abort_callback))
+GETTER(abort_data, PyLong_FromVoidPtr(t))
+GETTER(blob_bytes, PyLong_FromSize_t(t->blob_bytes_all))
+GETTER(slot_bytes, PyLong_FromSize_t(t->max_stride))
+GETTER(n_experts, PyLong_FromLongLong(t->n_experts_all))
+GETTER(on_gpu, PyBool_FromLong(t->on_gpu))
+
+static PyGetSetDef tier_getset[] = {
+    { "device_ptr", get_device_ptr, NULL, "ggml_backend_dev_t of the device that stands in", NULL },
+    { "buft_ptr", get_buft_ptr, NULL, "ggml_backend_buffer_type_t of expert tensors", NULL },
+    { "abort_callback", get_abort_callback, NULL, "for llama_context_params.abort_callback", NULL },
+    { "abort_data", get_abort_data, NULL, "for llama_context_params.abort_callback_data", NULL },
+    { "blob_bytes", get_blob_bytes, NULL, "bytes of all experts", NULL },
+    { "slot_bytes", get_slot_bytes, NULL, "bytes of the largest slot, pads included", NULL },
+    { "n_experts", get_n_experts, NULL, "experts of all layers", NULL },
+    { "on_gpu", get_on_gpu, NULL, "whether slots are in VRAM", NULL },
+    { 0 },
+};
+
+// ---- calls
+
+static PyObject * tier_open_stream(PyObject * self, PyObject * segments) {
+    struct st_tier * t = tier_of(self);
+    return t ? py_stream_new((PyTypeObject *) py_module_state(Py_TYPE(self))->stream_type, t, segments) : NULL;
+}
+
+static PyObject * tier_min_slots(PyObject * self, PyObject * unused) {
+    (void) unused;
+    struct st_tier * t = tier_of(self);
+    if (!t) {
+        return NULL;
+    }
+    long long n = 0;
+    for (int k = 0; k < t->n_classes; k++) {
+        n += t->classes[k].min_slots;
+    }
+    return PyLong_FromLongLong(n);
+}
+
+static PyObject * tier_arena_bytes(PyObject * self, PyObject * args) {
+    struct st_tier * t = tier_of(self);
+    long long slots;
+    if (!t || !PyArg_ParseTuple(args, "L:arena_bytes", &slots)) {
+        return NULL;
+    }
+    return PyLong_FromSize_t(st_arena_bytes(t, slots));
+}
+
+static PyObject * tier_allocate(PyObject * self, PyObject * args) {
+    struct st_tier * t = tier_of(self);
+    long long slots;
+    if (!t || !PyArg_ParseTuple(args, "L:allocate", &slots)) {
+        return NULL;
+    }
+    int result;
+    Py_BEGIN_ALLOW_THREADS
+    result = st_arena_allocate(t, slots);
+    Py_END_ALLOW_THREADS
+    return result < 0 ? raise_error(self, t) : PyLong_FromLong(t->slots_total);
+}
+
+static PyObject * tier_fill_mirror(PyObject * self, PyObject * args, PyObject * kwargs) {
+    static char * names[] = { "limit", "progress", NULL };
+    struct st_tier * t = tier_of(self);
+    unsigned long long limit;
+    PyObject * progress = Py_None;
+    if (!t || !PyArg_ParseTupleAndKeywords(args, kwargs, "K|O:fill_mirror", names, &limit, &progress)) {
+        return NULL;
+    }
+    for (;;) {
+        int64_t left;
+        Py_BEGIN_ALLOW_THREADS
+        left = st_mirror_fill(t, (size_t) limit, 128);
+        Py_END_ALLOW_THREADS
+        if (left < 0) {
+            return raise_error(self, t);
+        }
+        if (progress != Py_None) {
+            PyObject * go = PyObject_CallFunction(progress, "KK", (unsigned long long) t->mirror.bytes,
+                                                  (unsigned long long) (limit < t->blob_bytes_all ? limit : t->blob_bytes_all));
+            const int on = go ? PyObject_IsTrue(go) : -1;
+            Py_XDECREF(go);
+            if (on < 0) {
+                return NULL;
+            }
+            if (!on) {
+                break;
+            }
+        }
+        if (left == 0) {
+            break;
+        }
+    }
+    return PyLong_FromSize_t(t->mirror.bytes);
+}
+
+static PyObject * tier_cancel(PyObject * self, PyObject * args) {
+    struct st_tier * t = tier_of(self);
+    int on;
+    if (!t || !PyArg_ParseTuple(args, "p:cancel", &on)) {
+        return NULL;
+    }
+    atomic_store(&t->cancel, on != 0);
+    Py_RETURN_NONE;
+}
+
+static PyObject * tier_set_phase(PyObject * self, PyObject * args) {
+    struct st_tier * t = tier_of(self);
+    int phase;
+    if (!t || !PyArg_ParseTuple(args, "i:set_phase", &phase)) {
+        return NULL;
+    }
+    if (phase < 0 || phase >= ST_PHASES) {
+        PyErr_SetString(PyExc_ValueError, "no such phase");
+        return NULL;
+    }
+    const int before = atomic_exchange(&t->phase, phase);
+    if (phase == ST_PHASE_PROMPT && before != phase) {
+        Py_BEGIN_ALLOW_THREADS
+        st_pool_sample(t);  // the page cache may have changed since the last prompt
+        Py_END_ALLOW_THREADS
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject * tier_set_modes(PyObject * self, PyObject * args) {
+    struct st_tier * t = tier_of(self);
+    int pin, profile;
+    if (!t || !PyArg_ParseTuple(args, "ii:set_modes", &pin, &profile)) {
+        return NULL;
+    }
+    if (pin < ST_PIN_AUTO || pin > ST_PIN_OFF || profile < ST_PROFILE_AUTO || profile > ST_PROFILE_SSD) {
+        PyErr_SetString(PyExc_ValueError, "no such mode");
+        return NULL;
+    }
+    int result;
+    Py_BEGIN_ALLOW_THREADS
+    result = st_pool_apply(t, (enum st_pin) pin, (enum st_profile) profile);
+    Py_END_ALLOW_THREADS
+    if (result < 0) {
+        return raise_error(self, t);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject * tier_modes(PyObject * self, PyObject * unused) {
+    (void) unused;
+    static const char * pin_names[] = { "auto", "on", "off" }, * profile_names[] = { "auto", "ram", "ssd" };
+    struct st_tier * t = tier_of(self);
+    if (!t) {
+        return NULL;
+    }
+    pthread_mutex_lock(&t->lock);
+    const struct st_modes m = t->modes;
+    pthread_mutex_unlock(&t->lock);
+    const bool none = t->n_groups == 0;
+    return Py_BuildValue("{s:s,s:s,s:s,s:s,s:s,s:s,s:i,s:K,s:i,s:K,s:K,s:K,s:K}", "pinning_wanted", pin_names[m.pin_wanted], "pinning",
+                         none || !t->transport->iface->can_pin ? "not applicable" : m.pinned ? "on" : "off", "pinning_reason", m.pin_reason,
+                         "stager_wanted", profile_names[m.profile_wanted], "stager", none ? "not applicable" : profile_names[m.profile], "stager_reason",
+                         m.profile_reason, "stager_threads", m.threads, "generation", (unsigned long long) m.generation, "pool_buffers", m.pool_buffers,
+                         "pinned", (unsigned long long) (m.pinned_bytes + t->mirror.bytes), "pageable", (unsigned long long) m.pageable_bytes, "refused",
+                         (unsigned long long) m.refused_bytes, "mirror", (unsigned long long) t->mirror.bytes);
+}
+
+static PyObject * phase_counters(struct st_phase_counters * c) {
+    PyObject * dict = PyDict_New();
+    int failed = dict == NULL;
+#define ADD(name)                                                                                                        \
+    if (!failed) {                                                                                                       \
+        PyObject * value = PyLong_FromUnsignedLongLong(atomic_load_explicit(&c->name, memory_order_relaxed));            \
+        failed = !value || PyDict_SetItemString(dict, #name, value) < 0;                                                 \
+        Py_XDECREF(value);                                                                                               \
+    }
+    ST_COUNTERS(ADD)
+#undef ADD
+    if (failed) {
+        Py_XDECREF(dict);
+        return NULL;
+    }
+    return dict;
+}
+
+static PyObject * tier_counters(PyObject * self, PyObject * unused) {
+    (void) unused;
+    struct st_tier * t = tier_of(self);
+    if (!t) {
+        return NULL;
+    }
+    PyObject * prompt = phase_counters(&t->counters[ST_PHASE_PROMPT]), * decode = phase_counters(&t->counters[ST_PHASE_DECODE]);
+    return prompt && decode ? Py_BuildValue("{s:N,s:N}", "prompt", prompt, "decode", decode) : NULL;
+}
+
+static PyObject * tier_arena(PyObject * self, PyObject * unused) {
+    (void) unused;
+    struct st_tier * t = tier_of(self);
+    if (!t) {
+        return NULL;
+    }
+    unsigned long long bytes = 0;
+    for (int k = 0; k < t->n_classes; k++) {
+        bytes += (unsigned long long) t->classes[k].stride * (unsigned) t->classes[k].n_slots;
+    }
+    return Py_BuildValue("{s:K,s:i,s:L}", "bytes", bytes, "slots_total", t->slots_total, "slots_used", (long long) atomic_load(&t->slots_used));
+}
+
+static PyObject * tier_residents(PyObject * self, PyObject * unused) {
+    (void) unused;
+    struct st_tier * t = tier_of(self);
+    PyObject * list = t ? PyList_New(0) : NULL;
+    for (int k = 0; list && k < t->n_classes; k++) {
+        const struct st_class * c = &t->classes[k];
+        for (int32_t s = 0; list && s < c->n_slots; s++) {
+            if (c->residency.state[s] != ST_SLOT_RESIDENT) {
+                continue;
+            }
+            const int32_t key = c->residency.key_of[s];
+            const struct st_group * g = &t->groups[c->key_group[key]];
+            PyObject * item = Py_BuildValue("(iii)", g->layer, key - g->first_key, s);
+            if (!item || PyList_Append(list, item) < 0) {
+                Py_CLEAR(list);
+            }
+            Py_XDECREF(item);
+        }
+    }
+    return list;
+}
+
+static PyObject * tier_verify(PyObject * self, PyObject * args) {
+    struct st_tier * t = tier_of(self);
+    int count;
+    unsigned long long seed;
+    if (!t || !PyArg_ParseTuple(args, "iK:verify", &count, &seed)) {
+        return NULL;
+    }
+    int result;
+    Py_BEGIN_ALLOW_THREADS
+    result = st_verify(t, count, seed);
+    Py_END_ALLOW_THREADS
+    return result < 0 ? raise_error(self, t) : PyLong_FromLong(count);
+}
+
+static PyObject * tier_last_error(PyObject * self, PyObject * unused) {
+    (void) unused;
+    struct st_tier * t = tier_of(self);
+    if (!t) {
+        return NULL;
+    }
+    char text[sizeof t->error];
+    pthread_mutex_lock(&t->lock);
+    memcpy(text, t->error, sizeof text);
+    t->error[0] = '\0';
+    pthread_mutex_unlock(&t->lock);
+    return PyUnicode_FromString(text);
+}
+
+static PyMethodDef tier_methods[] = {
+    { "open_stream", tier_open_stream, METH_O, "A Stream over segments of the shards." },
+    { "min_slots", tier_min_slots, METH_NOARGS, "Fewest slots with which every layer can run." },
+    { "arena_bytes", tier_arena_bytes, METH_VARARGS, "Bytes of an arena with that many slots." },
+    { "allocate", tier_allocate, METH_VARARGS, "Allocates the arena once; returns its slots." },
+    { "fill_mirror", (PyCFunction) (void (*)(void)) tier_fill_mirror, METH_VARARGS | METH_KEYWORDS,
+      "Copies experts into pinned RAM up to `limit` bytes; progress(done, total) returns false to stop. Returns the bytes pinned." },
+    { "cancel", tier_cancel, METH_VARARGS, "Sets or clears the cancel flag (any thread)." },
+    { "set_phase", tier_set_phase, METH_VARARGS, "PHASE_PROMPT or PHASE_DECODE: where the counters count." },
+    { "set_modes", tier_set_modes, METH_VARARGS, "Drains and rebuilds the stage pool; between rounds, from the thread that decodes." },
+    { "modes", tier_modes, METH_NOARGS, "The switches as they are, with reasons (any thread)." },
+    { "counters", tier_counters, METH_NOARGS, "Counters per phase (any thread)." },
+    { "arena", tier_arena, METH_NOARGS, "Bytes and slots (any thread)." },
+    { "residents", tier_residents, METH_NOARGS, "(layer, expert, slot) of each resident; between rounds." },
+    { "verify", tier_verify, METH_VARARGS, "Compares random residents with the file; between rounds." },
+    { "last_error", tier_last_error, METH_NOARGS, "Why the last round failed; reading clears it." },
+    { "close", tier_close, METH_NOARGS, "Frees everything; contexts and model must be freed before." },
+    { 0 },
+};
+
+static PyType_Slot tier_slots[] = {
+    { Py_tp_init, tier_init },
+    { Py_tp_new, PyType_GenericNew },
+    { Py_tp_dealloc, tier_dealloc },
+    { Py_tp_getset, tier_getset },
+    { Py_tp_methods, tier_methods },
+    { Py_tp_doc, "The device that stands in for the real one, with its arena, stage pool, mirror and counters." },
+    { 0 },
+};
+
+PyType_Spec py_tier_spec = {
+    .name = "strata_tui.engine._core.Tier",
+    .basicsize = sizeof(struct py_tier),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = tier_slots,
+};

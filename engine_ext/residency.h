@@ -1,0 +1,56 @@
+// Which expert is in which slot, and who goes next. Pure: no ggml, no I/O, no threads.
+//
+// One instance per size class. Least recently used, with every operation O(1): a dense table from key to
+// slot, and a doubly linked list through the slots in order of use (as in any textbook LRU).
+//
+// A slot is FREE, LOADING (claimed: its bytes are about to change, or are changing) or RESIDENT
+// (published). Only a RESIDENT slot is found. The order "claim, copy, publish" is the caller's duty; what
+// is kept here is that a slot leaves the table before its bytes can change, and that no slot that the
+// current group of experts uses is claimed for another.
+#ifndef STRATA_RESIDENCY_H
+#define STRATA_RESIDENCY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum st_slot_state { ST_SLOT_FREE = 0, ST_SLOT_LOADING, ST_SLOT_RESIDENT };
+
+struct st_residency {
+    int32_t n_keys;
+    int32_t n_slots;
+    int32_t * slot_of;  // [n_keys]  slot of a RESIDENT or LOADING key, or -1
+    int32_t * key_of;   // [n_slots] or -1
+    int32_t * newer;    // [n_slots] neighbour that was used later, -1 at the newest
+    int32_t * older;    // [n_slots] neighbour that was used earlier, -1 at the oldest
+    uint8_t * state;    // [n_slots] enum st_slot_state
+    uint64_t * group;   // [n_slots] the last group that used the slot
+    int32_t newest, oldest;
+    uint64_t current;   // the running group
+    int32_t n_resident;
+};
+
+// All slots FREE. Returns false when memory is short; `r` then needs no st_residency_free.
+bool st_residency_init(struct st_residency * r, int32_t n_keys, int32_t n_slots);
+void st_residency_free(struct st_residency * r);
+
+// Starts a group: the experts of one layer (or of a part of a batch) that must be resident together.
+void st_residency_begin(struct st_residency * r);
+
+// The slot where `key` is RESIDENT, or -1.
+int32_t st_residency_find(const struct st_residency * r, int32_t key);
+
+// Marks a slot as used by the running group, which also keeps it from being claimed in this group.
+void st_residency_touch(struct st_residency * r, int32_t slot);
+
+// Takes the least recently used slot for `key`: LOADING, and used by the running group. `*evicted` is the
+// key that lost it, or -1. Returns -1 when the running group already uses every slot. `key` must not be
+// in the table.
+int32_t st_residency_claim(struct st_residency * r, int32_t key, int32_t * evicted);
+
+// LOADING -> RESIDENT. Only after the copy's completion is ordered before every later read.
+void st_residency_publish(struct st_residency * r, int32_t slot);
+
+// LOADING -> FREE, first to be claimed again; for a load that failed or was never queued.
+void st_residency_abandon(struct st_residency * r, int32_t slot);
+
+#endif

@@ -1,0 +1,68 @@
+// Opening and closing a tier, and its error text.
+#include "tier.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "transport_ggml.h"
+#include "transport_thread.h"
+
+int st_fail(struct st_tier * t, const char * format, ...) {
+    va_list args;
+    va_start(args, format);
+    pthread_mutex_lock(&t->lock);
+    if (t->error[0] == '\0') {
+        vsnprintf(t->error, sizeof t->error, format, args);
+    }
+    pthread_mutex_unlock(&t->lock);
+    va_end(args);
+    return -1;
+}
+
+void st_error_clear(struct st_tier * t) {
+    pthread_mutex_lock(&t->lock);
+    t->error[0] = '\0';
+    pthread_mutex_unlock(&t->lock);
+}
+
+int st_tier_open(struct st_tier * t, uint32_t copy_delay_us, uint64_t copy_seed) {
+    t->on_gpu = ggml_backend_dev_type(t->inner) == GGML_BACKEND_DEVICE_TYPE_GPU;
+    if (st_experts_init(t) < 0) {
+        return -1;
+    }
+    char why[256] = "out of memory";
+    t->transport = t->on_gpu ? st_transport_ggml_new(t->inner, why, sizeof why) : st_transport_thread_new(copy_delay_us, copy_seed);
+    if (!t->transport) {
+        return st_fail(t, "%s", why);
+    }
+    t->group_event = t->transport->iface->event_new(t->transport);
+    t->jobs        = calloc((size_t) t->max_experts + 1, sizeof *t->jobs);
+    if (!t->group_event || !t->jobs || st_stager_init(&t->stager, st_fill_piece, t) < 0) {
+        return st_fail(t, "out of memory");
+    }
+    t->stager_built = true;
+    st_device_init(t);
+    return st_pool_apply(t, ST_PIN_AUTO, ST_PROFILE_AUTO);
+}
+
+void st_tier_close(struct st_tier * t) {
+    if (t->stager_built) {
+        st_stager_free(&t->stager);
+        t->stager_built = false;
+    }
+    if (t->transport) {
+        st_pool_free(t);
+        st_mirror_free(t);
+        if (t->group_event) {
+            t->transport->iface->event_free(t->transport, t->group_event);
+            t->group_event = NULL;
+        }
+        t->transport->iface->free(t->transport);  // drains: no copy is under way when the arena goes
+        t->transport = NULL;
+    }
+    st_arena_free(t);
+    free(t->jobs);
+    t->jobs = NULL;
+    st_experts_free(t);
+}

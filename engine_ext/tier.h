@@ -1,0 +1,231 @@
+// One tier: the device that stands in for the real one, the experts of one model, their slots, the stage
+// pool, the mirror and the counters. One per loaded model; nothing is global.
+//
+// Threads: everything but the atomics is touched by one thread at a time, the one that decodes (llama.cpp
+// calls the backend from it). Counters, modes and the cancel flag are read and written from any thread.
+#ifndef STRATA_TIER_H
+#define STRATA_TIER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <pthread.h>
+
+#include "counters.h"
+#include "ggml-backend-impl.h"
+#include "ggml-impl.h"
+#include "residency.h"
+#include "stage.h"
+#include "stager.h"
+#include "transport.h"
+
+#define ST_MAX_SLICES 4  // gate, up, down, or gate_up and down; one spare
+#define ST_NAME_MAX 96
+
+struct st_shard {
+    int fd;
+    char * path;
+    const uint8_t * map;  // read-only, of the whole file
+    size_t size;
+};
+
+// One weight tensor that holds a slice of every expert of its group.
+struct st_slice {
+    char name[ST_NAME_MAX];
+    int group;             // index into tier->groups
+    int index;             // which slice of the blob
+    int shard;
+    uint64_t file_offset;  // of expert 0
+    enum ggml_type type;
+    int64_t ne0, ne1;
+    size_t bytes;          // of one expert; experts follow each other in the file
+    size_t slot_offset;    // where the slice lies in a slot (and in a stage buffer)
+    struct ggml_tensor * tensor;  // llama.cpp's, while the model is loaded
+};
+
+// The experts of one layer (and family): expert e's blob is slice 0 .. n_slices-1 at index e.
+struct st_group {
+    int layer;
+    int32_t n_experts;
+    int32_t n_used;
+    int32_t first_key;     // key of expert 0 within its size class
+    int class_index;
+    int n_slices;
+    struct st_slice slices[ST_MAX_SLICES];
+};
+
+struct st_run {  // neighbouring slices that are copied at once
+    size_t offset, size;
+};
+
+// All groups whose blobs have the same layout share slots.
+struct st_class {
+    int n_slices;
+    enum ggml_type type[ST_MAX_SLICES];
+    int64_t ne0[ST_MAX_SLICES], ne1[ST_MAX_SLICES];
+    size_t slot_offset[ST_MAX_SLICES];
+    int n_runs;
+    struct st_run runs[ST_MAX_SLICES];
+    size_t blob_bytes;     // what is copied
+    size_t stride;         // of a slot: the blob and its zeroed pads
+    int32_t n_keys;        // experts
+    int32_t min_slots;     // the most experts that one token of one layer needs at once
+    int32_t * key_group;   // [n_keys]
+    int32_t n_slots;
+    ggml_backend_buffer_t arena;
+    struct ggml_tensor weights[ST_MAX_SLICES];  // slice s of every slot, as MUL_MAT_ID wants it
+    struct st_residency residency;
+    const uint8_t ** mirror;  // [n_keys] blob in pinned RAM in slot layout, or NULL; NULL when there is no mirror
+};
+
+struct st_mirror {
+    struct st_memory * chunks;
+    int n_chunks;
+    size_t bytes;
+};
+
+enum st_pin { ST_PIN_AUTO = 0, ST_PIN_ON, ST_PIN_OFF };
+enum st_profile { ST_PROFILE_AUTO = 0, ST_PROFILE_RAM, ST_PROFILE_SSD };
+enum st_fault { ST_FAULT_NONE = 0, ST_FAULT_NEXT_EXPERT = 1 };
+
+struct st_modes {  // written by the deciding thread under `lock`, copied by readers
+    enum st_pin pin_wanted;
+    bool pinned;
+    char pin_reason[128];
+    enum st_profile profile_wanted, profile;
+    char profile_reason[128];
+    int threads;
+    int pool_buffers;
+    uint64_t generation;  // how often the pool was built
+    size_t pinned_bytes, pageable_bytes, refused_bytes;
+};
+
+struct st_tier {
+    ggml_backend_dev_t inner;
+    struct ggml_backend_device dev;
+    struct ggml_backend_reg reg;
+    struct ggml_backend_buffer_type buft;  // of expert tensors
+    bool on_gpu;
+    char name[32];
+    char description[128];
+
+    struct st_shard * shards;
+    int n_shards;
+    struct st_group * groups;
+    int n_groups;
+    struct st_class * classes;
+    int n_classes;
+    size_t max_stride;
+    int64_t n_experts_all;
+    size_t blob_bytes_all;
+    int32_t max_experts;   // of any group
+
+    struct st_transport * transport;
+    struct st_stage_pool pool;
+    bool pool_built;
+    int pool_buffers;      // as asked for
+    struct st_stager stager;
+    bool stager_built;
+    int threads_wanted;    // 0: by profile
+    struct st_job * jobs;  // [max_experts]
+    void * group_event;
+    struct st_mirror mirror;
+    size_t mirror_used;    // of the last chunk
+    bool mirror_full;      // the limit is reached, or the driver refused more
+    struct st_modes modes;
+    pthread_mutex_t lock;  // of modes and error
+
+    _Atomic bool cancel;
+    _Atomic int phase;
+    _Atomic int backends;  // alive
+    _Atomic int64_t slots_used;
+    int32_t slots_total;
+    struct st_phase_counters counters[ST_PHASES];
+    enum st_fault fault;
+    char error[512];
+};
+
+// Records what went wrong (the first cause wins until st_error_clear). Returns -1.
+int st_fail(struct st_tier * t, const char * format, ...) __attribute__((format(printf, 2, 3)));
+void st_error_clear(struct st_tier * t);
+
+static inline struct st_phase_counters * st_now(struct st_tier * t) {
+    return &t->counters[atomic_load_explicit(&t->phase, memory_order_relaxed)];
+}
+
+// tier.c. `inner`, shards (paths), groups and `pool_buffers` are set. 0 or -1; then st_tier_close all the same.
+int st_tier_open(struct st_tier * t, uint32_t copy_delay_us, uint64_t copy_seed);
+void st_tier_close(struct st_tier * t);  // no backend may be alive
+
+// experts.c: maps the files, checks the table and lays out the size classes. 0 or -1.
+int st_experts_init(struct st_tier * t);
+void st_experts_free(struct st_tier * t);
+struct st_slice * st_experts_find(const struct st_tier * t, const char * tensor_name);
+// Copies bytes of an expert's slice from the mapped file (ram) or by pread (ssd). 0 or -1.
+int st_experts_read(const struct st_tier * t, const struct st_slice * s, int32_t expert, size_t offset, size_t size, void * dst, bool mapped);
+// Share of sampled pages that are in the page cache, 0..1, or -1 when the system does not tell.
+double st_experts_cached(const struct st_tier * t, int samples);
+
+// arena.c
+size_t st_arena_bytes(const struct st_tier * t, int64_t slots);
+int st_arena_allocate(struct st_tier * t, int64_t slots);
+void st_arena_free(struct st_tier * t);
+// Slots of each class for a total; the rule by which st_arena_allocate divides them.
+void st_arena_divide(const struct st_tier * t, int64_t slots, int32_t * per_class);
+
+// pool.c: the stage pool, its threads and its modes
+int st_pool_apply(struct st_tier * t, enum st_pin pin, enum st_profile profile);
+void st_pool_sample(struct st_tier * t);  // looks again where the bytes are, when the profile is automatic
+void st_pool_free(struct st_tier * t);
+
+// load.c: brings experts into slots. `keys` and `slots` (claimed, LOADING) in router order.
+// Returns 0 when all are published on the compute stream, 1 when cancelled, -1 on failure; what was not
+// loaded has been abandoned.
+struct st_load {
+    int32_t key;
+    int32_t slot;
+};
+int st_load_blobs(struct st_tier * t, struct st_class * c, const struct st_load * loads, int n, ggml_backend_t compute);
+
+// How a blob is filled by the stager: st_fill_fn over the tier.
+int st_fill_pieces(const struct st_class * c);
+int st_fill_piece(void * tier, const struct st_job * job, int piece);
+
+// mirror.c: fills the pinned RAM tier up to `limit` bytes; `step` blobs at a time, so that the caller can
+// report progress. Returns blobs still to do, 0 when finished, -1 on failure.
+int64_t st_mirror_fill(struct st_tier * t, size_t limit, int step);
+void st_mirror_free(struct st_tier * t);
+
+// device.c
+void st_device_init(struct st_tier * t);
+void st_device_loaded(struct st_tier * t);  // the model is loaded: gives expert tensors their names back
+// graph.c
+struct st_backend {  // context of our backend
+    struct st_tier * tier;
+    ggml_backend_t inner;
+    // Router ids and slot ids. The host side of slot ids is written only right after the compute stream was
+    // synchronised, so the upload that read it before is over.
+    struct st_memory ids_host;
+    struct st_memory slots_host;
+    ggml_backend_buffer_t slots_buffer;
+    struct ggml_tensor slots;   // device side
+    int64_t slots_capacity;
+    // Scratch of split passes (see graph.c)
+    ggml_backend_buffer_t scratch;
+    int32_t * order;       // [max_experts] distinct experts in router order
+    int32_t * count;       // [max_experts] picks, valid where mark == stamp
+    int32_t * slot;        // [max_experts]
+    uint64_t * mark;       // [max_experts]
+    uint64_t stamp;
+    struct st_load * loads;  // [max_experts]
+};
+int st_backend_init(struct st_backend * b);
+void st_backend_free(struct st_backend * b);
+enum ggml_status st_graph_compute(struct st_backend * b, struct ggml_cgraph * graph);
+
+// verify.c: compares `count` random residents with the file. 0, or -1 with the difference in the error.
+int st_verify(struct st_tier * t, int count, uint64_t seed);
+
+#endif
