@@ -11,6 +11,8 @@ import pytest
 import strata_tui
 from strata_tui.engine import native
 
+pytest_plugins = ["model_fixtures"]
+
 
 def pytest_report_header() -> str:
     return f"strata_tui: {os.path.dirname(strata_tui.__file__)}"

@@ -1,0 +1,13 @@
+"""Measurements, one file each. A measurement checks its output and says what it ran on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def add_parsers(subparsers: Any) -> None:
+    """Adds every measurement's parser to the subparsers of `strata-tui bench`."""
+    from . import decode, make_model
+
+    decode.add_parser(subparsers)
+    make_model.add_parser(subparsers)

@@ -1,0 +1,46 @@
+"""What every measurement prints beside its numbers: the machine, the spread, the table."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Median, smallest and largest of some runs."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        return cls(statistics.median(values), min(values), max(values))
+
+    def __str__(self) -> str:
+        return f"{self.median:.1f} ({self.low:.1f} to {self.high:.1f})"
+
+
+def machine(device: str) -> str:
+    """One line: processor, cores this process may use, device."""
+    model = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as f:
+            model = next(line.split(":", 1)[1].strip() for line in f if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass  # the architecture's name has to do
+    return f"{model}, {len(os.sched_getaffinity(0))} cores; {device}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A markdown table, columns padded."""
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) + " |"
+
+    return "\n".join([line(head), "| " + " | ".join("-" * width for width in widths) + " |", *map(line, rows)])
