@@ -1,0 +1,119 @@
+"""`strata-tui chat`: checks that it can work, then starts the screen in a child that cannot ruin the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from ..config import ChatOptions, config_file, log_dir, store_path
+from ..errors import UserError
+from .flags import add_engine_flags, add_setting, check_model_file, checked_log, settings_of
+
+HELP = "Chat (the default command)."
+MIN_COLUMNS, MIN_LINES = 40, 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-c", "--continue", dest="last", action="store_true", help="go on with the last chat")
+    parser.add_argument("--resume", metavar="ID", type=chat_id, help="go on with this chat; see strata-tui sessions")
+    add_setting(parser, "theme", "NAME", "colours of the screen")
+    add_engine_flags(parser)
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+
+
+def chat_id(text: str) -> int:
+    """A chat's number as typed."""
+    if text.isascii() and text.isdigit() and int(text) < 2**63:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a chat's number")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.child:
+        return _run_screen(args)
+    settings = settings_of(args)
+    _check_terminal()
+    if settings.model is not None:
+        check_model_file(settings.model)
+    _log(args)
+    if args.last and args.resume is not None:
+        raise UserError("-c and --resume cannot be used together.")
+    resume = _checked_chat(args)
+    from ..term.launcher import supervise
+
+    # as python -m or as an installed command: only the former has the current folder on its path
+    safe = [] if getattr(sys.modules["__main__"], "__spec__", None) else ["-P"]
+    return supervise([sys.executable, *safe, "-m", "strata_tui", "chat", *_flags(args, resume), "--child"])
+
+
+def _run_screen(args: argparse.Namespace) -> int:
+    settings = settings_of(args)
+    options = ChatOptions(
+        settings=settings,
+        engine=settings.engine_options(_log(args)),
+        model=settings.model,
+        resume=args.resume,
+        store=store_path(),
+        settings_file=config_file(),
+    )
+    from ..ui.app import run as run_screen
+
+    return run_screen(options)
+
+
+def _check_terminal() -> None:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UserError("The chat needs a terminal for input and output: in a pipe, use strata-tui ask.")
+    term = os.environ.get("TERM", "")
+    if term in ("", "dumb"):
+        raise UserError(f"The chat cannot draw on a terminal of type {term!r}: set TERM, or use strata-tui ask.")
+    columns, lines = os.get_terminal_size(sys.stdout.fileno())
+    # 0 x 0 is a terminal that does not know its size
+    if (columns, lines) != (0, 0) and (columns < MIN_COLUMNS or lines < MIN_LINES):
+        raise UserError(
+            f"The terminal is too small: it has {columns} columns and {lines} lines, the chat needs {MIN_COLUMNS} "
+            f"and {MIN_LINES}."
+        )
+
+
+def _checked_chat(args: argparse.Namespace) -> int | None:
+    """The chat to go on with, after opening the store, which says so where it cannot be used."""
+    from ..sessions.store import Store
+
+    with Store() as store:
+        if args.last:
+            chats = store.list_sessions()
+            if not chats:
+                raise UserError(f"There is no chat to go on with in {store.path}.")
+            return chats[0].id
+        if args.resume is None:
+            return None
+        session = store.session(args.resume)
+        if session.deleted_at is not None:
+            raise UserError(f"Chat {session.id} was deleted.")
+        return session.id
+
+
+def _log(args: argparse.Namespace) -> Path:
+    if args.log is not None:
+        return checked_log(Path(args.log))
+    folder = log_dir()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"The log folder {folder} cannot be made: {error.strerror}; set STRATA_TUI_LOGS.") from error
+    return checked_log(folder / "engine.log")
+
+
+def _flags(args: argparse.Namespace, resume: int | None) -> list[str]:
+    """The child's flags: those given here, with the chat found."""
+    from ..config import SPECS, flag_of
+
+    flags = [f"{flag_of(name)}={getattr(args, name)}" for name in SPECS if hasattr(args, name)]
+    if args.log is not None:
+        flags.append(f"--log={args.log}")
+    if resume is not None:
+        flags.append(f"--resume={resume}")
+    return flags

@@ -1,0 +1,75 @@
+"""Flags that several commands share, and what they mean."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..config import SPECS, Settings, flag_of, load_settings
+from ..errors import UserError
+
+_HELP = {
+    "model": ("PATH", "the GGUF file, or the first of its shards (default: the settings' model, else the demo model)"),
+    "context": ("N", "context length in tokens"),
+    "slots": ("N", "expert slots"),
+    "vram_gib": ("GIB", "most VRAM to take"),
+    "reserve_gib": ("GIB", "VRAM to leave free"),
+    "ram_gib": ("GIB", "most RAM to take"),
+    "mirror_gib": ("GIB", "size of the mirror in pinned RAM"),
+    "gpu": ("N", "CUDA device; -1: the CPU (default: the card with most free VRAM)"),
+    "threads": ("N", "CPU threads"),
+    "batch": ("N", "prompt tokens computed at once"),
+    "pinning": ("MODE", "page-lock the stage pool: auto, on or off"),
+    "stager": ("MODE", "read experts from: auto, ram or ssd"),
+    "temperature": ("X", "0: always the likeliest token"),
+    "seed": ("N", "seed of the sampler"),
+    "max_tokens": ("N", "longest reply"),
+}
+
+
+def add_engine_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `chat` and `ask`. Each is kept as text; `settings_of` checks it as a setting."""
+    group = parser.add_argument_group("model and engine", "Most numbers may also be the word auto.")
+    for name, (metavar, text) in _HELP.items():
+        add_setting(group, name, metavar, text)
+    group.add_argument("--log", metavar="FILE", help="where the engine's log goes")
+
+
+def add_setting(group: argparse._ActionsContainer, name: str, metavar: str, text: str, *short: str) -> None:
+    """Adds one setting's flag."""
+    names = ("-m", flag_of(name)) if name == "model" else (*short, flag_of(name))
+    group.add_argument(*names, dest=name, metavar=metavar, default=argparse.SUPPRESS, help=text)
+
+
+def settings_of(args: argparse.Namespace) -> Settings:
+    """Defaults, settings file, environment and flags together. Raises UserError."""
+    return load_settings({n: str(getattr(args, n)) for n in SPECS if hasattr(args, n)})
+
+
+def log_of(args: argparse.Namespace) -> Path | None:
+    """The log's path, which can be written. Raises UserError."""
+    return None if args.log is None else checked_log(Path(args.log))
+
+
+def checked_log(path: Path) -> Path:
+    """`path`, after trying to open it for writing. Raises UserError."""
+    try:
+        path.open("a").close()
+    except OSError as error:
+        raise UserError(f"The log file {path} cannot be written: {error.strerror}.") from error
+    return path
+
+
+def check_model_file(path: Path) -> None:
+    """Raises UserError for what is certainly no model; quick, nothing is imported for it."""
+    try:
+        with path.open("rb") as stream:
+            magic = stream.read(4)
+    except FileNotFoundError as error:
+        raise UserError(f"There is no model file {path}; `strata-tui models` lists those it finds.") from error
+    except IsADirectoryError as error:
+        raise UserError(f"{path} is a folder: name a .gguf file; `strata-tui models {path}` lists them.") from error
+    except OSError as error:
+        raise UserError(f"The model file {path} cannot be read: {error.strerror}.") from error
+    if magic != b"GGUF":
+        raise UserError(f"{path} is not a GGUF file: it does not begin with GGUF.")

@@ -1,0 +1,29 @@
+"""A reply's counters as lines of text."""
+
+from __future__ import annotations
+
+from ..engine.counters import ReplyStats
+
+
+def stats_lines(stats: ReplyStats) -> list[str]:
+    """One line a group; an unknown value is a dash."""
+    total = stats.counters.total
+    prompt, decode = stats.counters.prompt, stats.counters.decode
+    first = _number(stats.first_token_seconds, ".2f")
+    return [
+        f"prompt    {stats.prompt_tokens} tokens, {stats.reused_tokens} of them reused, "
+        f"{_number(stats.prompt_rate, '.1f')} tokens/s, first token after {first} s",
+        f"reply     {stats.reply_tokens} tokens, {_number(stats.decode_rate, '.1f')} tokens/s",
+        f"hit rate  prompt {_share(prompt.hit_rate)}, decode {_share(decode.hit_rate)}",
+        f"experts   {total.loads} loads ({total.loads_mirror} from the mirror, {total.loads_staged} staged), "
+        f"{total.evictions} evictions, {total.bytes_copied / 2**20:.1f} MiB copied",
+        f"context   {stats.context_used} of {stats.context_total} tokens",
+    ]
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"

@@ -1,0 +1,352 @@
+"""Settings and folders: defaults, then the settings file, then the environment, then flags.
+
+A key pressed while the program runs beats a flag; `save` and `save_switches` keep it for the next start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from .atomic import write_atomic
+from .engine.events import Sampling
+from .engine.modes import Modes, Pinning, StagerProfile
+from .engine.options import EngineOptions
+from .errors import UserError
+
+APP = "strata-tui"
+AUTO = "auto"  # as text: leave it to the memory plan (None)
+_ENV = "STRATA_TUI_"
+_TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
+
+
+# Folders. Each can be moved by one variable; none is created by asking for it.
+
+
+def data_dir() -> Path:
+    """Where chats live (STRATA_TUI_DATA)."""
+    return _folder("DATA", platformdirs.user_data_path(APP))
+
+
+def cache_dir() -> Path:
+    """What can be made again: the demo model, usage profiles (STRATA_TUI_CACHE)."""
+    return _folder("CACHE", platformdirs.user_cache_path(APP))
+
+
+def log_dir() -> Path:
+    """Engine logs and crash notes (STRATA_TUI_LOGS)."""
+    return _folder("LOGS", platformdirs.user_log_path(APP))
+
+
+def config_file() -> Path:
+    """The settings file (STRATA_TUI_CONFIG)."""
+    return _folder("CONFIG", platformdirs.user_config_path(APP) / "settings.toml")
+
+
+def config_dir() -> Path:
+    """The settings file's folder; a person's own themes are in its `themes` folder."""
+    return config_file().parent
+
+
+def store_path() -> Path:
+    """The chat database."""
+    return data_dir() / "chats.sqlite3"
+
+
+def _folder(name: str, default: Path) -> Path:
+    moved = os.environ.get(_ENV + name)
+    return Path(os.path.abspath(os.path.expanduser(moved))) if moved else default
+
+
+# Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What one setting may be. `auto`: the word auto (None) is allowed. Limits include their ends."""
+
+    section: str  # of the settings file; "": top level
+    kind: Any  # int, float, bool, str, Path or an Enum class
+    low: float | None = None
+    high: float | None = None
+    auto: bool = False
+
+    def allowed(self) -> str:
+        """The allowed values in words."""
+        if issubclass(self.kind, Enum):
+            return ", ".join(str(m.value) for m in self.kind)
+        if self.kind is bool:
+            return "true or false"
+        if self.kind is str:
+            return "text"
+        if self.kind is Path:
+            return "a path, or auto for the demo model"
+        word = "a whole number" if self.kind is int else "a number"
+        if self.high is not None:
+            word += f" from {self.low} to {self.high}"
+        elif self.low is not None:
+            word += f" of at least {self.low}"
+        return word + (", or auto" if self.auto else "")
+
+    def check(self, value: object) -> Any:
+        """The typed value of a TOML value. Raises ValueError."""
+        if value is None or (self.auto and value == AUTO):
+            if self.auto:
+                return None
+            raise ValueError
+        if issubclass(self.kind, Enum):
+            return self.kind(value.value if isinstance(value, Enum) else value)
+        if self.kind is Path:
+            if not isinstance(value, (str, Path)) or not str(value) or "\0" in str(value):
+                raise ValueError
+            return Path(os.path.expanduser(value))
+        if self.kind in (bool, str):
+            if not isinstance(value, self.kind):
+                raise ValueError
+            return value
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ValueError
+        if self.kind is int and not isinstance(value, int):
+            raise ValueError
+        if not math.isfinite(value):
+            raise ValueError
+        if (self.low is not None and value < self.low) or (self.high is not None and value > self.high):
+            raise ValueError
+        return self.kind(value)
+
+    def parse(self, text: str) -> Any:
+        """The typed value of a flag's or variable's text. Raises ValueError."""
+        if self.auto and text == AUTO:
+            return None
+        if self.kind is bool:
+            word = text.lower()
+            if word not in _TRUE + _FALSE:
+                raise ValueError
+            return word in _TRUE
+        if self.kind in (int, float):
+            return self.check(self.kind(text))
+        return self.check(text)
+
+
+def _is(section: str, kind: Any, low: float | None = None, high: float | None = None) -> dict[str, Spec]:
+    return {"spec": Spec(section, kind, low, high)}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything a person can set. None: auto (the memory plan, or the engine, decides)."""
+
+    model: Path | None = field(default=None, metadata=_is("", Path))  # None: the demo model
+    system: str = field(default="", metadata=_is("", str))  # system prompt of new chats
+
+    context: int | None = field(default=None, metadata=_is("engine", int, 256, 2**24))  # tokens
+    slots: int | None = field(default=None, metadata=_is("engine", int, 1, 2**24))
+    vram_gib: float | None = field(default=None, metadata=_is("engine", float, 0))
+    reserve_gib: float | None = field(default=None, metadata=_is("engine", float, 0))
+    ram_gib: float | None = field(default=None, metadata=_is("engine", float, 0))
+    mirror_gib: float | None = field(default=None, metadata=_is("engine", float, 0))
+    gpu: int | None = field(default=None, metadata=_is("engine", int, -1, 255))  # -1: the CPU
+    threads: int | None = field(default=None, metadata=_is("engine", int, 1, 1024))
+    batch: int = field(default=512, metadata=_is("engine", int, 1, 2**16))  # tokens of one graph computation
+    pinning: Pinning = field(default=Pinning.AUTO, metadata=_is("engine", Pinning))
+    stager: StagerProfile = field(default=StagerProfile.AUTO, metadata=_is("engine", StagerProfile))
+
+    temperature: float = field(default=0.7, metadata=_is("sampling", float, 0, 10))
+    top_k: int = field(default=40, metadata=_is("sampling", int, 0, 2**24))
+    top_p: float = field(default=0.95, metadata=_is("sampling", float, 0, 1))
+    min_p: float = field(default=0.05, metadata=_is("sampling", float, 0, 1))
+    repeat_penalty: float = field(default=1.0, metadata=_is("sampling", float, 0.1, 10))
+    seed: int | None = field(default=None, metadata=_is("sampling", int, 0, 2**32 - 2))
+    max_tokens: int | None = field(default=None, metadata=_is("sampling", int, 1, 2**24))
+
+    theme: str = field(default="", metadata=_is("screen", str))  # "": the default theme
+    sidebar: bool = field(default=True, metadata=_is("screen", bool))
+    panel: bool = field(default=True, metadata=_is("screen", bool))
+
+    @property
+    def modes(self) -> Modes:
+        """The engine's switches as asked for."""
+        return Modes(self.pinning, self.stager)
+
+    @property
+    def sampling(self) -> Sampling:
+        """The sampling parameters of a reply."""
+        return Sampling(**{f.name: getattr(self, f.name) for f in fields(Sampling)})
+
+    def engine_options(self, log: Path | None = None) -> EngineOptions:
+        """What the engine is opened with."""
+        return EngineOptions(
+            context=self.context,
+            slots=self.slots,
+            vram_gib=self.vram_gib,
+            reserve_gib=self.reserve_gib,
+            ram_gib=self.ram_gib,
+            mirror_gib=self.mirror_gib,
+            gpu=self.gpu,
+            threads=self.threads,
+            batch=self.batch,
+            modes=self.modes,
+            log=log,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ChatOptions:
+    """What the chat screen is started with."""
+
+    settings: Settings  # file, environment and flags together
+    engine: EngineOptions
+    model: Path | None  # None: the demo model
+    resume: int | None = None  # id of the chat to open; None: a new one
+    store: Path = field(default_factory=store_path)  # the chat database
+    settings_file: Path = field(default_factory=config_file)  # where `save` writes
+
+
+SPECS: Mapping[str, Spec] = {f.name: replace(f.metadata["spec"], auto=f.default is None) for f in fields(Settings)}
+
+
+def load_settings(
+    flags: Mapping[str, str] | None = None, path: Path | None = None, environ: Mapping[str, str] | None = None
+) -> Settings:
+    """Settings from file, environment and flags (setting name -> text as typed). Raises UserError."""
+    settings = read_file(path or config_file())
+    env = os.environ if environ is None else environ
+    given = {name: env[_ENV + name.upper()] for name in SPECS if env.get(_ENV + name.upper())}
+    settings = _apply_text(settings, given, lambda name: f"The variable {_ENV}{name.upper()}")
+    return _apply_text(settings, flags or {}, flag_of)
+
+
+def flag_of(name: str) -> str:
+    """The command line's flag of a setting."""
+    return "--ctx" if name == "context" else "--" + name.replace("_", "-")
+
+
+def read_file(path: Path) -> Settings:
+    """Defaults, overlaid by the settings file where there is one. Raises UserError."""
+    try:
+        with path.open("rb") as stream:
+            data = tomllib.load(stream)
+    except FileNotFoundError:
+        return Settings()
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"The settings file {path} is not valid TOML: {error}.") from error
+    except OSError as error:
+        raise UserError(f"The settings file {path} cannot be read: {error.strerror}.") from error
+    values: dict[str, Any] = {}
+    for section, key, value in _entries(data, path):
+        spec = SPECS.get(key)
+        if spec is None or spec.section != section:
+            known = ", ".join(_dotted(n, s) for n, s in SPECS.items())
+            raise UserError(f"{path}: unknown key {_join(section, key)} = {_show(value)}; the keys are {known}.")
+        values[key] = _checked(spec, value, f"{path}: {_dotted(key, spec)} = {_show(value)}")
+    model = values.get("model")
+    if model is not None:
+        values["model"] = path.parent / model  # a relative path is relative to the file that names it
+    return Settings(**values)
+
+
+def save(changes: Mapping[str, object], path: Path | None = None) -> None:
+    """Writes some settings (name -> value; None: auto), keeping comments and the other keys.
+
+    Atomic, and safe beside a second instance that saves at the same time. Raises UserError when the
+    file cannot be written, or is not valid (it is then left as it is).
+    """
+    import tomlkit
+
+    path = Path(os.path.realpath(path or config_file()))  # a link (dotfiles) stays a link
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(path.parent):
+            read_file(path)  # refuses a broken file
+            doc = tomlkit.parse(path.read_text(encoding="utf-8") if path.exists() else "")
+            for name, value in changes.items():
+                spec = SPECS[name]
+                plain = _plain(_checked(spec, value, f"{_dotted(name, spec)} = {_show(value)}"))
+                table: Any = doc
+                if spec.section:
+                    if spec.section not in doc:
+                        if plain is None:
+                            continue
+                        doc[spec.section] = tomlkit.table()
+                    table = doc[spec.section]
+                if plain is not None:
+                    table[name] = plain
+                elif name in table:
+                    del table[name]
+            write_atomic(path, tomlkit.dumps(doc))
+    except OSError as error:
+        raise UserError(f"The settings file {path} cannot be written: {error.strerror}.") from error
+
+
+def save_switches(modes: Modes, path: Path | None = None) -> None:
+    """Keeps the engine's switches for the next start. Raises UserError."""
+    save({"pinning": modes.pinning, "stager": modes.stager}, path)
+
+
+def _apply_text(settings: Settings, given: Mapping[str, str], origin: Any) -> Settings:
+    values: dict[str, Any] = {}
+    for name, text in given.items():
+        try:
+            values[name] = SPECS[name].parse(text)
+        except ValueError:
+            raise UserError(f"{origin(name)} is {text!r}; allowed: {SPECS[name].allowed()}.") from None
+    return replace(settings, **values)
+
+
+def _entries(data: Mapping[str, Any], path: Path) -> Iterator[tuple[str, str, Any]]:
+    sections = {s.section for s in SPECS.values() if s.section}
+    for key, value in data.items():
+        if key in sections:
+            if not isinstance(value, dict):
+                raise UserError(f"{path}: {key} = {_show(value)} must be a section, written [{key}].")
+            yield from ((key, k, v) for k, v in value.items())
+        else:
+            yield "", key, value
+
+
+def _checked(spec: Spec, value: object, what: str) -> Any:
+    try:
+        return spec.check(value)
+    except ValueError:
+        raise UserError(f"{what} is not allowed; allowed: {spec.allowed()}.") from None
+
+
+def _dotted(name: str, spec: Spec) -> str:
+    return _join(spec.section, name)
+
+
+def _join(section: str, key: str) -> str:
+    return f"{section}.{key}" if section else key
+
+
+def _show(value: object) -> str:
+    text = repr(value.value if isinstance(value, Enum) else value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Enum):
+        return value.value
+    return str(value) if isinstance(value, Path) else value
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Holds an advisory lock on a folder, so that two instances do not lose each other's change."""
+    import fcntl
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,1 @@
+"""Chats on disk: the store, branches of a chat, export."""

@@ -1,0 +1,164 @@
+"""The database file: its tables, opening it, and bringing an older one up to date."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ..errors import UserError
+
+BUSY_SECONDS = 5.0
+
+# One entry a version: user_version n has the first n applied. Never change an entry; add one.
+MIGRATIONS: Sequence[Sequence[str]] = (
+    (
+        """CREATE TABLE sessions (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            title TEXT NOT NULL,
+            created REAL NOT NULL,
+            updated REAL NOT NULL,
+            draft TEXT NOT NULL DEFAULT '',
+            system TEXT NOT NULL DEFAULT '',
+            model TEXT NOT NULL DEFAULT '',
+            leaf INTEGER,
+            deleted_at REAL,
+            FOREIGN KEY (id, leaf) REFERENCES messages (session_id, id)
+        )""",
+        # the composite keys keep parents and leaves inside their own chat
+        """CREATE TABLE messages (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            session_id INTEGER NOT NULL REFERENCES sessions (id),
+            parent_id INTEGER,
+            role TEXT NOT NULL CHECK (role IN ('user', 'assistant')),
+            text TEXT NOT NULL,
+            thinking TEXT NOT NULL DEFAULT '',
+            status TEXT NOT NULL CHECK (status IN ('running', 'done', 'stopped', 'error', 'interrupted')),
+            note TEXT NOT NULL DEFAULT '',
+            model TEXT NOT NULL DEFAULT '',
+            params_json TEXT,
+            stats_json TEXT,
+            owner TEXT,
+            owner_pid INTEGER,
+            created REAL NOT NULL,
+            updated REAL NOT NULL,
+            UNIQUE (session_id, id),
+            FOREIGN KEY (session_id, parent_id) REFERENCES messages (session_id, id),
+            CHECK (status <> 'running' OR owner IS NOT NULL)
+        )""",
+        "CREATE INDEX messages_parent ON messages (session_id, parent_id)",
+        "CREATE INDEX messages_running ON messages (owner) WHERE status = 'running'",
+        "CREATE INDEX sessions_updated ON sessions (updated)",
+    ),
+)
+
+
+@contextlib.contextmanager
+def clear_errors(path: Path) -> Iterator[None]:
+    """Turns what SQLite and the file system say about `path` into a UserError."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        raise UserError(_sentence(path, error)) from error
+    except OSError as error:
+        raise UserError(
+            f"Chats cannot be kept in {path.parent}: {error.strerror}; "
+            "make the folder writable or set STRATA_TUI_DATA to another one."
+        ) from error
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection in autocommit mode, with the settings that every connection has."""
+    connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    try:
+        connection.row_factory = sqlite3.Row
+        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        if mode != "wal":
+            raise UserError(
+                f"The file system of {path.parent} cannot hold the chat database (no shared memory for SQLite's WAL); "
+                "set STRATA_TUI_DATA to a local folder."
+            )
+        connection.execute("PRAGMA synchronous = FULL")  # a commit survives a power cut
+        connection.execute("PRAGMA foreign_keys = ON")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def create_file(path: Path) -> None:
+    """Makes the folder and an empty database file that only its owner can read. Raises OSError."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+
+
+def migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
+    """Applies what is missing, each step whole or not at all, after a copy of an existing database."""
+    if _version(connection) == len(migrations):
+        return
+    while True:
+        with transaction(connection):  # a second program that migrates too waits here
+            version = _version(connection)
+            if version == len(migrations):
+                return
+            if version > len(migrations):
+                raise UserError(
+                    f"The chat database {path} was written by a newer strata-tui (version {version} of its tables, "
+                    f"this program knows {len(migrations)}); update strata-tui."
+                )
+            if version:
+                _backup(path, version)
+            for statement in migrations[version]:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {version + 1}")
+
+
+@contextlib.contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """A write transaction: committed at the end, rolled back on an exception."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return version
+
+
+def _backup(path: Path, version: int) -> None:
+    """Copies the committed database to `NAME.v1.backup` (`-2`, ... where there is one)."""
+    number = 1
+    target = path.with_name(f"{path.name}.v{version}.backup")
+    while target.exists():
+        number += 1
+        target = path.with_name(f"{path.name}.v{version}-{number}.backup")
+    part = target.with_name(target.name + ".part")
+    part.unlink(missing_ok=True)
+    os.close(os.open(part, os.O_RDWR | os.O_CREAT, 0o600))
+    with contextlib.closing(sqlite3.connect(path)) as source, contextlib.closing(sqlite3.connect(part)) as copy:
+        source.backup(copy)
+    os.replace(part, target)
+
+
+def _sentence(path: Path, error: sqlite3.DatabaseError) -> str:
+    name = getattr(error, "sqlite_errorname", None) or ""
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return f"The chat database {path} is damaged ({error}); move it away to start a new one."
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return f"The chat database {path} is locked by another program; close that program and try again."
+    if name.startswith("SQLITE_FULL"):
+        return f"The disk of the chat database {path} is full; free some space."
+    if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_IOERR")):
+        return (
+            f"The chat database {path} cannot be written ({error}); "
+            "make its folder writable or set STRATA_TUI_DATA to another one."
+        )
+    return f"The chat database {path} refused an operation ({error})."

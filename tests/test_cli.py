@@ -1,0 +1,391 @@
+"""The command line as a person runs it: real processes, exit codes, one sentence on stderr."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import importlib.util
+import json
+import os
+import pty
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Callable
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+from strata_tui import __version__
+from strata_tui.cli import COMMANDS, build_parser
+from strata_tui.commands import chat
+from strata_tui.commands.stats import stats_lines
+from strata_tui.engine.counters import Counters, PhaseCounters, ReplyStats
+from strata_tui.sessions.rows import Status
+from strata_tui.sessions.store import Store
+
+Cli = Callable[..., "subprocess.CompletedProcess[str]"]
+COMMAND = [sys.executable, "-m", "strata_tui"]
+
+needs_engine = pytest.mark.skipif(
+    importlib.util.find_spec("strata_tui.engine._core") is None, reason="the extension is not built"
+)
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    """Folders of its own for each test; nothing of the person who runs the tests is read."""
+    kept = {n: v for n, v in os.environ.items() if not n.startswith("STRATA_TUI_")}
+    places = {n: str(tmp_path / n.lower()) for n in ("DATA", "CACHE", "LOGS")}
+    own = {f"STRATA_TUI_{n}": v for n, v in places.items()} | {"STRATA_TUI_CONFIG": str(tmp_path / "settings.toml")}
+    return kept | own | {"TERM": "xterm-256color", "COLUMNS": "120", "HF_HOME": str(tmp_path), "LLAMA_CACHE": "/none"}
+
+
+@pytest.fixture
+def cli(env: dict[str, str], tmp_path: Path) -> Cli:
+    def run(*words: str, stdin: str | bytes = "", **extra: str) -> subprocess.CompletedProcess[str]:
+        data = stdin if isinstance(stdin, bytes) else stdin.encode()
+        done = subprocess.run([*COMMAND, *words], input=data, capture_output=True, env=env | extra, cwd=tmp_path)
+        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    return run
+
+
+@pytest.fixture
+def chats(env: dict[str, str]) -> Path:
+    """A store with two chats; the second, newer one has two replies to one question."""
+    path = Path(env["STRATA_TUI_DATA"]) / "chats.sqlite3"
+    with Store(path) as store:
+        store.add_user_message(store.create_session(title="old"), "first question")
+        new = store.create_session(model="tiny")
+        question = store.add_user_message(new, "What is a slot?")
+        for text in ("one answer", "another answer"):
+            store.finish_reply(store.begin_reply(new, question), Status.DONE, text, "let me think")
+    return path
+
+
+@pytest.fixture(scope="module")
+def demo_model() -> Path:
+    from strata_tui.demo import ensure_demo_model
+
+    return ensure_demo_model()
+
+
+def refused(done: subprocess.CompletedProcess[str], *parts: str) -> None:
+    """Exit code 2, nothing on stdout, and one line on stderr that holds all parts."""
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("strata-tui: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    for part in parts:
+        assert part in done.stderr
+
+
+def test_version_and_help(cli: Cli) -> None:
+    assert cli("--version").stdout == f"strata-tui {__version__}\n"
+    text = cli("--help").stdout
+    assert [name for name in COMMANDS if f"    {name} " not in text] == []
+    for name in COMMANDS:
+        if name != "bench":
+            assert f"usage: strata-tui {name}" in cli(name, "--help").stdout
+
+
+def test_help_imports_nothing_heavy(env: dict[str, str]) -> None:
+    code = (
+        "import sys\nfrom strata_tui.cli import main\n"
+        "try: main(['chat', '--help'])\nexcept SystemExit: pass\n"
+        "print(sorted({m.partition('.')[0] for m in sys.modules}"
+        " & {'textual', 'rich', 'llama_cpp', 'numpy', 'gguf', 'sqlite3', 'tomlkit', 'jinja2', 'pynvml'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["foo"], ["no command 'foo'", "chat, ask, sessions"]),
+        (["ask", "hi", "--slotz", "3"], ["--slotz"]),
+        (["ask", "hi", "-m"], ["-m/--model", "strata-tui ask --help"]),
+        (["ask"], ["There is no question"]),
+        (["ask", "  "], ["There is no question"]),
+        (["ask", "hi", "-m", "/no/such.gguf"], ["no model file /no/such.gguf"]),
+        (["ask", "hi", "-m", "/proc"], ["/proc is a folder"]),
+        (["ask", "hi", "-m", __file__], [f"{__file__} is not a GGUF file"]),
+        (["ask", "hi", "--slots", "many"], ["--slots is 'many'", "a whole number from 1"]),
+        (["ask", "hi", "--pinning", "perhaps"], ["--pinning is 'perhaps'", "auto, on, off"]),
+        (["ask", "hi", "--temperature", "-1"], ["--temperature is '-1'", "from 0 to 10"]),
+        (["ask", "hi", "--log", "/proc/x/log"], ["log file /proc/x/log cannot be written"]),
+        (["chat"], ["needs a terminal"]),
+        ([], ["needs a terminal"]),
+        (["--ctx", "1"], ["--ctx is '1'", "from 256"]),
+        (["--resume", "first"], ["'first' is not a chat's number"]),
+        (["export"], ["no chat to export"]),
+        (["export", "12"], ["no chat 12"]),
+        (["export", "-1"], ["-1"]),
+        (["export", "9" * 30], ["is not a chat's number"]),
+        (["export", "--format", "pdf"], ["'pdf'"]),
+        (["models", "/no/such/folder"], ["no folder /no/such/folder"]),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(cli: Cli, words: list[str], parts: list[str]) -> None:
+    refused(cli(*words), *parts)
+
+
+def test_bad_settings_and_variables_are_named(cli: Cli, env: dict[str, str]) -> None:
+    refused(cli("ask", "hi", STRATA_TUI_STAGER="tape"), "STRATA_TUI_STAGER is 'tape'", "auto, ram, ssd")
+    Path(env["STRATA_TUI_CONFIG"]).write_text("[engine]\nslots = -1\n")
+    refused(cli("ask", "hi"), env["STRATA_TUI_CONFIG"], "engine.slots = -1")
+    Path(env["STRATA_TUI_CONFIG"]).write_text('model = "gone.gguf"\n')
+    refused(cli("ask", "hi"), str(Path(env["STRATA_TUI_CONFIG"]).with_name("gone.gguf")))
+
+
+def test_piped_input_must_be_text(cli: Cli) -> None:
+    refused(cli("ask", "what is this", stdin=b"\x89PNG\xff"), "not UTF-8 text")
+
+
+def test_a_cut_gguf_is_refused(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "cut.gguf").write_bytes(b"GGUF\x03\x00\x00\x00")
+    refused(cli("ask", "hi", "-m", "cut.gguf"), "cut.gguf")
+
+
+def in_terminal(env: dict[str, str], size: tuple[int, int], *words: str) -> tuple[int, str]:
+    """Exit code and stderr of a run on a real pseudo-terminal of (columns, lines)."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
+    try:
+        done = subprocess.run([*COMMAND, *words], stdin=slave, stdout=slave, stderr=subprocess.PIPE, env=env)
+    finally:
+        os.close(master)
+        os.close(slave)
+    return done.returncode, done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("size", "change", "words", "part"),
+    [
+        ((39, 24), {}, [], "it has 39 columns and 24 lines, the chat needs 40 and 10"),
+        ((80, 9), {}, [], "it has 80 columns and 9 lines"),
+        ((80, 24), {"TERM": "dumb"}, [], "a terminal of type 'dumb'"),
+        ((80, 24), {}, ["-m", "/no/such.gguf"], "no model file /no/such.gguf"),
+        ((80, 24), {}, ["-c"], "no chat to go on with"),
+        ((80, 24), {}, ["--resume", "7"], "no chat 7"),
+        ((80, 24), {}, ["-c", "--resume", "7"], "cannot be used together"),
+        ((80, 24), {"STRATA_TUI_DATA": "/proc/none"}, [], "Chats cannot be kept in /proc/none"),
+        ((80, 24), {"STRATA_TUI_LOGS": "/proc/none"}, [], "set STRATA_TUI_LOGS"),
+    ],
+)
+def test_chat_says_what_keeps_it_from_starting(
+    env: dict[str, str], size: tuple[int, int], change: dict[str, str], words: list[str], part: str
+) -> None:
+    code, said = in_terminal(env | change, size, "chat", *words)
+    assert code == 2
+    assert part in said
+    assert said.count("\n") == 1
+
+
+def test_a_deleted_chat_is_not_resumed(env: dict[str, str], chats: Path) -> None:
+    with Store(chats) as store:
+        store.delete(1).result()
+    code, said = in_terminal(env, (80, 24), "chat", "--resume", "1")
+    assert (code, said) == (2, "strata-tui: Chat 1 was deleted.\n")
+
+
+def test_the_child_gets_the_same_flags() -> None:
+    words = ["chat", "-m", "a b.gguf", "--gpu", "-1", "--ctx", "4096", "--theme", "-x", "--log", "l", "--pinning", "on"]
+    parser = build_parser()
+    # "-x" can only be given as --theme=-x; it must reach the child in that form too
+    words[words.index("--theme") : words.index("--theme") + 2] = ["--theme=-x"]
+    given = parser.parse_args(words)
+    again = parser.parse_args(["chat", *chat._flags(given, 12), "--child"])
+    expected = argparse.Namespace(**vars(given) | {"resume": 12, "child": True})
+    assert again == expected
+
+
+def test_sessions(cli: Cli, chats: Path) -> None:
+    lines = cli("sessions").stdout.splitlines()
+    assert [line.split(None, 1)[0] for line in lines] == ["2", "1"]
+    assert "3 messages  What is a slot?" in lines[0]
+    records = json.loads(cli("sessions", "--json").stdout)
+    assert [(r["id"], r["title"], r["messages"]) for r in records] == [(2, "What is a slot?", 3), (1, "old", 1)]
+
+
+def test_no_sessions(cli: Cli) -> None:
+    done = cli("sessions")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "No chats" in done.stderr
+    assert json.loads(cli("sessions", "--json").stdout) == []
+
+
+def test_export(cli: Cli, chats: Path, tmp_path: Path) -> None:
+    text = cli("export", "last", "-o", "-").stdout
+    assert "## Assistant\n\nanother answer\n" in text
+    assert "one answer" not in text
+    assert "let me think" not in text
+    assert "> let me think" in cli("export", "2", "--thinking", "-o", "-").stdout
+    assert "first question" in cli("export", "1", "-o", "-").stdout
+    assert len(json.loads(cli("export", "--format", "json", "-o", "-").stdout)["messages"]) == 3
+    names = [cli("export", *words).stdout.strip() for words in ([], [], ["-o", "x.json"], ["-o", "data"])]
+    assert names == [
+        "chat-2-what-is-a-slot.md",
+        "chat-2-what-is-a-slot-2.md",
+        "x.json",
+        "data/chat-2-what-is-a-slot.md",
+    ]
+    assert (tmp_path / names[0]).read_text() == (tmp_path / names[1]).read_text() == text
+    assert json.loads((tmp_path / "x.json").read_text())["session"]["id"] == 2
+    refused(cli("export", "-o", "no/such/folder.md"), "no/such/folder.md")
+
+
+def write_gguf(path: Path, experts: int) -> None:
+    """A file with a header like a model's and one expert tensor; not enough to run."""
+    writer = gguf.GGUFWriter(path, "qwen3moe")
+    writer.add_name("Tiny")
+    writer.add_block_count(1)
+    writer.add_context_length(2048)
+    writer.add_expert_count(experts)
+    writer.add_expert_used_count(2)
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    for part in ("gate", "up", "down"):
+        writer.add_tensor(f"blk.0.ffn_{part}_exps.weight", np.zeros((experts, 8, 8), dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def test_models(cli: Cli, tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    (folder / "deep").mkdir(parents=True)
+    write_gguf(folder / "deep" / "tiny.gguf", 4)
+    (folder / "again.gguf").symlink_to(folder / "deep" / "tiny.gguf")
+    (folder / "broken.gguf").write_bytes(b"not a model")
+    (folder / "big-00002-of-00002.gguf").write_bytes(b"a later shard is not listed by itself")
+    (folder / "gone.gguf").symlink_to(folder / "nowhere")
+    (folder / "notes.txt").write_text("no model")
+    done = cli("models", str(folder))
+    assert done.returncode == 0
+    (line,) = done.stdout.splitlines()  # one file, under one name
+    assert "qwen3moe" in line
+    assert "4 experts, 2 used" in line
+    assert line.endswith("again.gguf")
+    (warning,) = done.stderr.splitlines()
+    assert "left out" in warning
+    assert "broken.gguf" in warning
+    (record,) = json.loads(cli("models", "--json", str(folder)).stdout)
+    assert (record["n_experts"], record["context_trained"], record["expert_bytes"]) == (4, 2048, 3 * 4 * 8 * 8 * 4)
+
+
+def test_no_models(cli: Cli, tmp_path: Path) -> None:
+    done = cli("models")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert f"No GGUF files in {tmp_path / 'hub'}, /none" in done.stderr
+
+
+def test_doctor_goes_on_after_a_fault(cli: Cli, env: dict[str, str]) -> None:
+    Path(env["STRATA_TUI_CONFIG"]).write_text("[engine")
+    done = cli("doctor", STRATA_TUI_DATA="/proc/none")
+    assert done.returncode == 1
+    lines = {line[:18].strip(): line[19:] for line in done.stdout.splitlines()}
+    assert lines["strata-tui"] == __version__
+    assert lines["data folder"].startswith("FAULT: /proc/none cannot be written")
+    assert lines["settings"].startswith("FAULT: The settings file")
+    assert lines["cache folder"].endswith("(not made yet)")
+    assert {"python", "sqlite", "textual", "chats", "terminal", "ram", "cores"} <= set(lines)
+
+
+def test_stats_lines_show_a_dash_for_what_is_unknown() -> None:
+    assert "- tokens/s, first token after - s" in stats_lines(ReplyStats())[0]
+    assert stats_lines(ReplyStats())[2] == "hit rate  prompt -, decode -"
+    stats = ReplyStats(
+        prompt_tokens=30,
+        reused_tokens=10,
+        reply_tokens=21,
+        prompt_seconds=0.5,
+        first_token_seconds=0.625,
+        decode_seconds=2.0,
+        counters=Counters(
+            PhaseCounters(picks=4, hits=1, loads=3, loads_staged=3, bytes_copied=3 << 19),
+            PhaseCounters(picks=8, hits=6, loads=2, loads_mirror=2, evictions=2, bytes_copied=1 << 20),
+        ),
+        context_used=51,
+        context_total=4096,
+    )
+    assert stats_lines(stats) == [
+        "prompt    30 tokens, 10 of them reused, 40.0 tokens/s, first token after 0.62 s",
+        "reply     21 tokens, 10.0 tokens/s",
+        "hit rate  prompt 25.0%, decode 75.0%",
+        "experts   5 loads (2 from the mirror, 3 staged), 2 evictions, 2.5 MiB copied",
+        "context   51 of 4096 tokens",
+    ]
+
+
+@needs_engine
+def test_ask(cli: Cli, demo_model: Path) -> None:
+    flags = ["-m", str(demo_model), "--ctx", "512", "--gpu", "-1", "--temperature", "0", "--max-tokens", "8"]
+    done = cli("ask", "Continue:", *flags, "--stats", stdin="one two three four\n")
+    assert done.returncode == 0
+    assert done.stdout.strip()
+    assert done.stdout.endswith("\n")
+    assert "\x1b" not in done.stdout + done.stderr
+    lines = done.stderr.splitlines()
+    assert "strata-tui: the reply was cut after 8 tokens" in lines
+    assert lines[-4].startswith("reply     8 tokens")
+    assert lines[-1].endswith(" of 512 tokens")
+    joined = cli("ask", "Continue:\n\none two three four", *flags)  # piped text is added to the prompt's end
+    assert joined.stdout == done.stdout
+    with_system = cli(
+        "ask", "Continue:\n\none two three four", "-s", "You only ever speak of boats.", "--stats", *flags
+    )
+    prompt = [next(line for line in d.stderr.splitlines() if line.startswith("prompt")) for d in (done, with_system)]
+    assert prompt[0].split()[1] != prompt[1].split()[1]  # the system prompt was read: another number of tokens
+
+
+@needs_engine
+def test_ask_with_too_long_a_prompt(cli: Cli, demo_model: Path) -> None:
+    refused(cli("ask", "word " * 2000, "-m", str(demo_model), "--ctx", "256", "--gpu", "-1"), "256")
+
+
+@needs_engine
+@pytest.mark.parametrize("how", ["interrupt", "close"])
+def test_ask_stopped_by_ctrl_c_or_by_its_reader(env: dict[str, str], demo_model: Path, how: str) -> None:
+    words = ["ask", "Tell a very long story.", "-m", str(demo_model), "--gpu", "-1", "--temperature", "0"]
+    with subprocess.Popen(
+        [*COMMAND, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.read(4)  # the reply has begun
+        if how == "interrupt":
+            process.send_signal(signal.SIGINT)
+            process.stdout.read()
+        else:
+            process.stdout.close()
+        said = process.stderr.read()
+        assert process.wait() == (130 if how == "interrupt" else 141)
+        assert b"Error" not in said, said
+        assert b"Exception" not in said, said
+
+
+@needs_engine
+def test_ask_on_a_terminal(env: dict[str, str], demo_model: Path) -> None:
+    flags = ["-m", str(demo_model), "--ctx", "512", "--gpu", "-1", "--max-tokens", "2"]
+    master, slave = pty.openpty()
+    process = subprocess.Popen([*COMMAND, "ask", "Hi", *flags], stdin=slave, stdout=slave, stderr=slave, env=env)
+    os.close(slave)
+    shown = b""
+    try:
+        while piece := os.read(master, 4096):
+            shown += piece
+    except OSError:  # the terminal's other end is closed
+        pass
+    os.close(master)
+    assert process.wait() == 0
+    # the status line is wiped before the reply is written
+    status, _, reply = shown.decode().rpartition("\r\x1b[K")
+    assert "reading prompt" in status
+    assert reply.strip()
+    assert "\x1b" not in reply
