@@ -1,0 +1,314 @@
+"""Opens a model: reads what it is, plans the memory, loads the trunk, allocates the slots, fills the mirror."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from logging import Logger
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UserError
+from . import gguf_info, llama, native
+from .chat_format import ChatFormat
+from .counters import Counters, MemoryReport, PhaseCounters
+from .events import LoadProgress, ModelInfo, PlanLine
+from .gguf_info import GgufInfo
+from .llama_log import LOG
+from .modes import Modes, ModesState, SwitchState
+from .options import EngineOptions
+from .plan import Machine, Plan, gib, make_plan, refit
+from .prefix import Prefix
+from .telemetry import Vram, physical_cores, process_rss, ram
+
+if TYPE_CHECKING:
+    from . import _core
+
+PROGRESS_SECONDS = 0.05
+_PHASE_FIELDS = tuple(f.name for f in fields(PhaseCounters))
+
+
+class LoadCancelled(Exception):
+    """The load was stopped by cancel_load()."""
+
+
+class LoadControl:
+    """Stops a load from another thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._stream: _core.Stream | None = None
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        with self._lock:
+            self._cancelled = True
+            if self._stream is not None:
+                self._stream.cancel()
+
+    def attach(self, stream: _core.Stream | None) -> None:
+        """The stream that a cancel must stop too; None before it is closed."""
+        with self._lock:
+            self._stream = stream
+        self.check()
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def check(self) -> None:
+        if self._cancelled:
+            raise LoadCancelled
+
+
+@dataclass
+class OpenModel:
+    """Everything that belongs to one open model. Owned by the worker; `report` and `counters` may run elsewhere."""
+
+    info: GgufInfo
+    about: ModelInfo
+    plan: Plan
+    device: str
+    core: Any  # the extension module
+    tier: _core.Tier
+    model: llama.Model
+    context: llama.Context
+    format: ChatFormat
+    prefix: Prefix
+    kv: int | None
+    vram: Vram
+    notices: tuple[str, ...]
+    _cleanup: contextlib.ExitStack
+    modes: ModesState | None = None  # as of the last refresh()
+    _sizes: dict[str, int] = field(default_factory=dict)
+
+    def close(self) -> None:
+        self._cleanup.close()
+
+    def counters(self) -> Counters:
+        raw = self.tier.counters()
+
+        def phase(name: str) -> PhaseCounters:
+            return PhaseCounters(**{key: raw[name][key] for key in _PHASE_FIELDS})
+
+        return Counters(phase("prompt"), phase("decode"))
+
+    def apply(self, modes: Modes) -> None:
+        """Between rounds, on the thread that decodes. Raises the extension's Error; the state is then as it was."""
+        set_modes(self.core, self.tier, modes)
+
+    def refresh(self) -> ModesState:
+        """Reads the switches' state and the pool's sizes back; on the thread that decodes."""
+        raw = self.tier.modes()
+        self._sizes = {name: int(str(raw[name])) for name in ("pinned", "pageable", "refused", "mirror")}
+
+        def switch(name: str) -> SwitchState:
+            return SwitchState(str(raw[f"{name}_wanted"]), str(raw[name]), str(raw[f"{name}_reason"]))
+
+        self.modes = ModesState(switch("pinning"), switch("stager"), int(str(raw["generation"])))
+        return self.modes
+
+    def memory(self) -> MemoryReport:
+        """Where the memory is now. Any thread, while the model is open."""
+        arena = self.tier.arena()
+        used, total = self.vram.read()
+        return MemoryReport(
+            device=self.device,
+            on_gpu=self.tier.on_gpu,
+            vram_used=used,
+            vram_total=total,
+            trunk=self.info.trunk_bytes,
+            kv=self.kv,
+            arena=arena["bytes"],
+            slots_used=arena["slots_used"],
+            slots_total=arena["slots_total"],
+            experts_total=self.tier.n_experts,
+            ram_available=ram().available,
+            process_rss=process_rss(),
+            **self._sizes,
+        )
+
+
+def open_model(
+    path: Path,
+    options: EngineOptions,
+    modes: Modes,
+    emit: Callable[[LoadProgress], None],
+    control: LoadControl,
+    log: Logger,
+) -> OpenModel:
+    """Raises UserError (one sentence), LoadCancelled, or the extension's Error; nothing stays allocated then."""
+    info = gguf_info.read_info(path)
+    core = native.load()
+    control.check()
+    with contextlib.ExitStack() as stack:
+        name = native.pick_device(options.gpu)
+        tier = core.Tier(
+            name,
+            [str(shard) for shard in info.shards],
+            gguf_info.expert_groups(info),
+            pool_buffers=options.pool_buffers,
+            copy_delay_us=options.copy_delay_us,
+            copy_seed=options.copy_seed,
+        )
+        stack.callback(tier.close)
+        machine = _machine(name, bool(tier.on_gpu))
+        plan = make_plan(info, tier, machine, options)
+        for line in plan.lines:
+            log.info("plan: %s: %s", line.label, _line_text(line))
+        model = _load_trunk(info, tier, emit, control)
+        stack.callback(model.close)
+        control.check()
+        if not model.chats:
+            raise UserError(f"{info.name} does not write text token by token, so it cannot chat: open another model.")
+        flash = {None: llama.FLASH_AUTO, False: llama.FLASH_OFF, True: llama.FLASH_ON}[options.flash_attention]
+        context = llama.Context(
+            model, llama.ContextOptions(plan.context, plan.batch, plan.threads, flash, outputs=1), tier
+        )
+        stack.callback(context.close)
+        kv, plan = _measured(plan, context)
+        if plan.n_experts:
+            if machine.on_gpu:
+                plan = refit(plan, tier, _device(name).free)
+            control.check()
+            got = tier.allocate(plan.slots)
+            log.info("slots: %d of %d experts, %s", got, plan.n_experts, gib(tier.arena()["bytes"]))
+        set_modes(core, tier, modes)
+        if plan.mirror:
+            _fill_mirror(tier, plan.mirror, emit, control, log)
+        control.check()
+        formatter = ChatFormat(model)
+        notices = [*plan.notices, *formatter.take_notices()]
+        if options.gpu is None and (hint := native.gpu_notice()):
+            notices.append(hint)
+        opened = OpenModel(
+            info=info,
+            about=_about(info, context.size),
+            plan=plan,
+            device=machine.device,
+            core=core,
+            tier=tier,
+            model=model,
+            context=context,
+            format=formatter,
+            prefix=Prefix(context, has_state=model.has_state, window=model.n_swa),
+            kv=kv,
+            vram=Vram(llama.pci_address(name) if machine.on_gpu else None),
+            notices=tuple(notices),
+            _cleanup=stack.pop_all(),
+        )
+    opened.refresh()
+    return opened
+
+
+def set_modes(core: Any, tier: _core.Tier, modes: Modes) -> None:
+    tier.set_modes(getattr(core, f"PIN_{modes.pinning.name}"), getattr(core, f"STAGER_{modes.stager.name}"))
+
+
+class Throttle:
+    """LoadProgress at most 20 times a second, and always at the end of a stage."""
+
+    def __init__(self, stage: str, emit: Callable[[LoadProgress], None]) -> None:
+        self._stage, self._emit = stage, emit
+        self._last = 0.0
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self._last >= PROGRESS_SECONDS or done >= total:
+            self._last = now
+            self._emit(LoadProgress(self._stage, done, total))
+
+
+def _load_trunk(
+    info: GgufInfo, tier: _core.Tier, emit: Callable[[LoadProgress], None], control: LoadControl
+) -> llama.Model:
+    stream = tier.open_stream(gguf_info.load_segments(info))
+    report = Throttle("reading the trunk", emit)
+
+    def progress(part: float) -> bool:
+        # llama.cpp reads the header twice, so more may be read than there is
+        report(stream.total if part >= 1 else min(stream.bytes_read, stream.total), stream.total)
+        return not control.cancelled
+
+    try:
+        control.attach(stream)
+        return llama.Model.load(
+            info.path, tier=tier, stream=stream, pattern=gguf_info.override_pattern(info), progress=progress
+        )
+    except UserError:
+        control.check()  # a cancelled load fails too
+        raise
+    finally:
+        with contextlib.suppress(LoadCancelled):
+            control.attach(None)
+        stream.close()
+
+
+def _fill_mirror(
+    tier: _core.Tier, limit: int, emit: Callable[[LoadProgress], None], control: LoadControl, log: Logger
+) -> None:
+    report = Throttle("filling the mirror", emit)
+
+    def progress(done: int, total: int) -> bool:
+        report(done, total)
+        return not control.cancelled
+
+    filled = tier.fill_mirror(limit, progress)
+    log.info("mirror: %s of at most %s", gib(filled), gib(limit))
+
+
+def _measured(plan: Plan, context: llama.Context) -> tuple[int | None, Plan]:
+    """KV bytes as llama.cpp reports them, and the plan with what is known by now in place of estimates."""
+    kv, states, compute = (LOG.buffers(kind) for kind in ("KV", "RS", "compute"))
+    if kv is not None or states is not None:
+        kv = (kv or 0) + (states or 0)
+    known = {
+        "KV cache": PlanLine("KV cache", kv, f"{context.size} tokens"),
+        "compute buffers": PlanLine("compute buffers", compute, f"batches of {context.batch}"),
+    }
+    lines = tuple(
+        known[line.label] if line.label in known and known[line.label].bytes is not None else line
+        for line in plan.lines
+    )
+    return kv, replace(plan, lines=lines)
+
+
+def _machine(name: str, on_gpu: bool) -> Machine:
+    device = _device(name)
+    return Machine(
+        device=f"{device.description} ({name})" if on_gpu else name,
+        on_gpu=on_gpu,
+        vram_free=device.free if on_gpu else 0,
+        vram_total=device.total if on_gpu else 0,
+        ram=ram(),
+        cores=physical_cores(),
+    )
+
+
+def _device(name: str) -> native.DeviceInfo:
+    return next(d for d in native.devices() if d.name == name)
+
+
+def _about(info: GgufInfo, context: int) -> ModelInfo:
+    return ModelInfo(
+        path=str(info.path),
+        name=info.name,
+        architecture=info.architecture,
+        quantization=info.quantization,
+        file_bytes=info.file_bytes,
+        trunk_bytes=info.trunk_bytes,
+        expert_bytes=info.expert_bytes,
+        layers=info.n_layers,
+        experts_per_layer=info.n_experts,
+        experts_used=info.n_experts_used,
+        context_trained=info.context_trained or context,
+        context=context,
+    )
+
+
+def _line_text(line: PlanLine) -> str:
+    size = "" if line.bytes is None else f"{line.bytes} bytes ({gib(line.bytes)})"
+    return ", ".join(filter(None, (size, line.note)))

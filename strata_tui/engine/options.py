@@ -1,0 +1,29 @@
+"""How the engine opens models; flags, environment and settings all end here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .modes import Modes
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """None means that the memory plan decides. GiB are 2**30 bytes, contexts and batches tokens."""
+
+    context: int | None = None
+    slots: int | None = None
+    vram_gib: float | None = None  # most VRAM that trunk, KV cache, compute buffers and slots may take together
+    reserve_gib: float | None = None  # left free: VRAM on a GPU, else RAM
+    ram_gib: float | None = None  # as vram_gib, where there is no GPU
+    mirror_gib: float | None = None
+    gpu: int | None = None  # None: the card with most free VRAM; -1: the CPU
+    threads: int | None = None
+    batch: int = 512  # tokens read at once; llama.cpp's ubatch
+    flash_attention: bool | None = None  # None: where llama.cpp thinks it works
+    modes: Modes = field(default_factory=Modes)
+    pool_buffers: int = 16
+    log: Path | None = None
+    copy_delay_us: int = 0  # tests, on the CPU device: random delay of copies
+    copy_seed: int = 0

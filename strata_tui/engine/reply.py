@@ -1,0 +1,196 @@
+"""One reply: template, prefix reuse, prompt in batches, tokens until it ends. Runs on the worker thread."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from logging import Logger
+
+from ..errors import UserError
+from . import llama
+from .chat_format import ReplyText
+from .counters import Counters, ReplyStats
+from .events import Event, FinishReason, Message, Notice, PromptProgress, ReplyDone, Sampling, TextDelta
+from .llama_log import cause
+from .opening import OpenModel
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A reply that was asked for."""
+
+    reply_id: int
+    messages: tuple[Message, ...]
+    sampling: Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What a running reply needs from its worker."""
+
+    emit: Callable[[Event], None]
+    cancelled: Callable[[], bool]
+    between_rounds: Callable[[], None]  # applies changed modes
+    decoding: Callable[[], None]  # the prompt is read
+
+
+class _Stop(Exception):
+    """The reply ends here."""
+
+    def __init__(self, reason: FinishReason, message: str = "") -> None:
+        self.reason, self.message = reason, message
+
+
+class Reply:
+    """`stats()` may be asked from any thread while `run` works."""
+
+    def __init__(self, job: Job, opened: OpenModel, hooks: Hooks, log: Logger) -> None:
+        self._job, self._opened, self._hooks, self._log = job, opened, hooks, log
+        self._begun = time.monotonic()
+        self._counters = opened.counters()
+        self._prompt_tokens = self._reused = 0
+        self.prompt_read = 0  # tokens of the prompt that were evaluated
+        self.reply_tokens = 0
+        self._prompt_begun: float | None = None
+        self._prompt_end: float | None = None
+        self._first: float | None = None
+        self._last: float | None = None
+
+    def run(self) -> ReplyDone:
+        """Always returns; whatever goes wrong becomes the ReplyDone's reason and message."""
+        try:
+            self._run()
+            raise AssertionError("a reply ends by _Stop")
+        except _Stop as stop:
+            reason, message = stop.reason, stop.message
+        except UserError as error:
+            reason, message = FinishReason.ERROR, str(error)
+        except Exception as error:  # the worker must live on
+            self._log.exception("reply %d failed", self._job.reply_id)
+            reason, message = FinishReason.ERROR, f"The reply failed: {cause(error)}."
+            self._opened.prefix.clear()
+        stats = self.stats()
+        self._log.info("reply %d: %s%s %s", self._job.reply_id, reason.value, f" ({message})" * bool(message), stats)
+        return ReplyDone(self._job.reply_id, reason, stats, message)
+
+    def stats(self, counters: Counters | None = None) -> ReplyStats:
+        """`counters`: totals read just now, to save reading them again."""
+        opened, first, last = self._opened, self._first, self._last
+        begun, end = self._prompt_begun, self._prompt_end
+        return ReplyStats(
+            prompt_tokens=self._prompt_tokens,
+            reused_tokens=self._reused,
+            reply_tokens=self.reply_tokens,
+            prompt_seconds=end - begun if begun is not None and end is not None else None,
+            first_token_seconds=first - self._begun if first is not None else None,
+            decode_seconds=last - first if first is not None and last is not None else None,
+            counters=(opened.counters() if counters is None else counters) - self._counters,
+            context_used=len(opened.prefix.tokens),
+            context_total=opened.context.size,
+            model=opened.about.name,
+        )
+
+    def _run(self) -> None:
+        opened, job = self._opened, self._job
+        self._check_cancelled()
+        prompt = opened.format.prompt(job.messages)
+        for text in opened.format.take_notices():
+            self._notice(text)
+        tokens, size = prompt.tokens, opened.context.size
+        self._prompt_tokens = len(tokens)
+        if not tokens:
+            raise UserError("There is nothing to answer: the conversation is empty.")
+        if len(tokens) + 1 > size:
+            raise _Stop(
+                FinishReason.TOO_LONG,
+                f"The conversation takes {len(tokens)} tokens and a reply at least one more, but the context holds "
+                f"{size}: shorten it, start a new one, or open the model with a longer --ctx.",
+            )
+        reuse = opened.prefix.prepare(tokens)
+        self._reused = reuse.kept
+        if reuse.notice:
+            self._notice(reuse.notice)
+        seed = secrets.randbits(32) if job.sampling.seed is None else job.sampling.seed & 0xFFFFFFFF
+        sampler = llama.Sampler(opened.model, job.sampling, seed)
+        try:
+            self._log.info(
+                "reply %d: %d prompt tokens, %d reused, seed %d", job.reply_id, len(tokens), reuse.kept, seed
+            )
+            self._read(tokens)
+            sampler.accept(tokens)
+            self._write(sampler, opened.format.reply(thinking=prompt.thinking))
+        finally:
+            sampler.close()
+
+    def _read(self, tokens: list[int]) -> None:
+        """Evaluates the prompt after its reused part, batch by batch."""
+        opened = self._opened
+        opened.tier.set_phase(opened.core.PHASE_PROMPT)
+        total = len(tokens) - self._reused
+        self._prompt_begun = time.monotonic()
+        self._hooks.emit(PromptProgress(self._job.reply_id, 0, total))
+        for start in range(self._reused, len(tokens), opened.context.batch):
+            part = tokens[start : start + opened.context.batch]
+            self._decode(part)
+            self.prompt_read += len(part)
+            self._prompt_end = time.monotonic()
+            self._hooks.emit(PromptProgress(self._job.reply_id, self.prompt_read, total))
+
+    def _write(self, sampler: llama.Sampler, text: ReplyText) -> None:
+        opened, limit = self._opened, self._job.sampling.max_tokens
+        opened.tier.set_phase(opened.core.PHASE_DECODE)
+        self._hooks.decoding()
+        try:
+            self._check_limit(limit)
+            while True:
+                token = sampler.sample(opened.context)
+                if not math.isfinite(opened.context.logits()[token]):
+                    opened.prefix.clear()
+                    raise UserError("The model computed no usable numbers (NaN or infinity): open it again.")
+                self._last = time.monotonic()
+                self._first = self._first or self._last
+                if opened.model.is_end(token):
+                    raise _Stop(FinishReason.STOP)
+                self.reply_tokens += 1
+                for part, thinking in text.feed(token):
+                    self._hooks.emit(TextDelta(self._job.reply_id, part, thinking))
+                if text.stopped:
+                    raise _Stop(FinishReason.STOP)
+                self._check_limit(limit)
+                if len(opened.prefix.tokens) >= opened.context.size:
+                    raise _Stop(FinishReason.LENGTH, f"The context of {opened.context.size} tokens is full.")
+                self._decode([token])
+        finally:
+            for part, thinking in text.finish():
+                self._hooks.emit(TextDelta(self._job.reply_id, part, thinking))
+
+    def _decode(self, tokens: list[int]) -> None:
+        """One round. The prefix then holds exactly what the memory holds."""
+        opened = self._opened
+        self._check_cancelled()
+        self._hooks.between_rounds()
+        status = opened.context.decode(tokens, len(opened.prefix.tokens))
+        if status == llama.OK:
+            opened.prefix.extend(tokens)
+            return
+        opened.prefix.after_abort()
+        self._check_cancelled()
+        if status == llama.NO_SLOT:
+            raise _Stop(FinishReason.LENGTH, f"The context of {opened.context.size} tokens has no room left.")
+        why = opened.tier.last_error() or "llama.cpp gave no reason; see the log"
+        raise UserError(f"The engine stopped while computing (llama_decode {status}): {why}.")
+
+    def _check_limit(self, limit: int | None) -> None:
+        if limit is not None and self.reply_tokens >= limit:
+            raise _Stop(FinishReason.LENGTH, f"The reply has reached its limit of {limit} tokens.")
+
+    def _check_cancelled(self) -> None:
+        if self._hooks.cancelled():
+            raise _Stop(FinishReason.CANCELLED)
+
+    def _notice(self, text: str) -> None:
+        self._log.info("notice: %s", text)
+        self._hooks.emit(Notice(text))
