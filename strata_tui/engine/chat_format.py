@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from ..errors import UserError
 from . import llama
 from .events import Message
+from .templates import builtin_template, jinja_formatter
 
 Part = tuple[str, bool]  # (text, whether it is thinking)
 PLAIN_STOPS = ("\nUser:",)
@@ -108,15 +109,15 @@ class ChatFormat:
     def _choose(self, template: str | None) -> Callable[[list[dict[str, str]]], str]:
         if template:
             try:
-                render = llama.jinja_formatter(template, bos=self._bos, eos=self._model.token_text(self._model.eos))
+                render = jinja_formatter(template, bos=self._bos, eos=self._model.token_text(self._model.eos))
                 render(_PROBE)
                 return render
             except Exception as error:
-                if llama.builtin_template(template, _PROBE) is not None:
+                if builtin_template(template, _PROBE) is not None:
                     self.notices.append(
                         f"The model's chat template does not work here ({error}): llama.cpp's nearest one is used."
                     )
-                    return lambda turns: llama.builtin_template(template, turns) or ""
+                    return lambda turns: builtin_template(template, turns) or ""
                 self.notices.append(f"The model's chat template does not work here ({error}): {_PLAIN_INSTEAD}.")
         else:
             self.notices.append(f"The model has no chat template: {_PLAIN_INSTEAD}.")

@@ -29,13 +29,16 @@ class Engine:
         self._log = _logger(options.log)
         LOG.sink = self._llama_line
         self._outbox = Outbox()
-        self._monitor = Monitor()
+        self._monitor = Monitor(self._log)
         self._worker = Worker(options, self._outbox, self._monitor, self._log)
         self._monitor.start()
         self._closed = False
 
     def open(self, path: Path) -> None:
-        """Opens a model in place of the open one. Events: LoadProgress..., then Loaded or LoadFailed."""
+        """Opens a model in place of the open one, after the replies that wait already.
+
+        Events: LoadProgress..., then always one Loaded or LoadFailed.
+        """
         self._worker.open(path)
 
     def cancel_load(self) -> None:

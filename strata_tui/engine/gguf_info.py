@@ -149,8 +149,8 @@ def load_segments(info: GgufInfo) -> list[Segment]:
     """The virtual single file that llama.cpp reads: headers and trunk, with the experts' bytes skipped.
 
     One segment per tensor, because the reader never reads past a segment's end. For one shard, its own
-    bytes. For several, one merged header (shard 1's metadata without the split
-    keys, offsets rebased) and then every shard's tensors, each padded to the alignment.
+    bytes. For several, one merged header (shard 1's metadata without the split keys, offsets rebased)
+    and then every shard's tensors, each padded to the alignment.
     """
     segments: list[Segment] = []
     if len(info.shards) == 1:

@@ -1,7 +1,7 @@
 """The only door to llama.cpp: its C API through llama_cpp's ctypes bindings, which release the GIL.
 
-llama_cpp has no usable types; every `Any` of the engine is in this file. Nothing here is thread safe:
-one thread owns a `Model` and its `Context`.
+llama_cpp has no usable types; the engine's `Any`s are in this file, sampler.py and templates.py. Nothing
+here is thread safe: one thread owns a `Model` and its `Context`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UserError
-from .events import Sampling
 from .llama_log import LOG
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ Progress = Callable[[float], bool]  # 0..1 -> go on?
 
 FLASH_AUTO, FLASH_OFF, FLASH_ON = -1, 0, 1
 OK, NO_SLOT, ABORTED = 0, 1, 2  # what Context.decode returns; below 0: an error
-PENALTY_WINDOW = 64  # last tokens the repeat penalty looks at
 _ALL_LAYERS = 999
 
 
@@ -43,38 +41,6 @@ def library() -> Any:
     LOG.install(lib.llama_log_callback, lib.llama_log_set)
     lib.llama_backend_init()
     return lib
-
-
-def jinja_formatter(template: str, *, bos: str, eos: str) -> Callable[[list[dict[str, str]]], str]:
-    """Renders messages ({"role", "content"}) with a Jinja template; it and its result raise what templates raise."""
-    library()
-    from llama_cpp.llama_chat_format import Jinja2ChatFormatter
-
-    formatter = Jinja2ChatFormatter(template=template, eos_token=eos, bos_token=bos)
-
-    def render(messages: list[dict[str, str]]) -> str:
-        formatted: Any = formatter(messages=messages)  # type: ignore[arg-type]
-        return str(formatted.prompt)
-
-    return render
-
-
-def builtin_template(template: str, messages: list[dict[str, str]]) -> str | None:
-    """Renders with the template of llama.cpp's own list that looks like `template`; None where none does."""
-    lib = library()
-    chat = (lib.llama_chat_message * len(messages))()
-    for slot, message in zip(chat, messages, strict=True):
-        slot.role = message["role"].encode()
-        slot.content = message["content"].encode("utf-8", "replace")
-    size = 512 + 2 * sum(len(message["content"].encode("utf-8", "replace")) for message in messages)
-    while True:
-        out = ctypes.create_string_buffer(size)
-        n = int(lib.llama_chat_apply_template(template.encode(), chat, len(messages), True, out, size))
-        if n < 0:
-            return None
-        if n <= size:
-            return out.raw[:n].decode("utf-8", "replace")
-        size = n
 
 
 def pci_address(device: str) -> str | None:
@@ -348,47 +314,6 @@ class Context:
             self.ptr = 0
 
 
-class Sampler:
-    """llama.cpp's sampler chain for one reply. `seed` must be a 32 bit number."""
-
-    def __init__(self, model: Model, sampling: Sampling, seed: int) -> None:
-        lib = library()
-        self._lib = lib
-        self._chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
-        links = []
-        if sampling.repeat_penalty != 1.0:
-            links.append(
-                lib.llama_sampler_init_penalties(model.n_vocab, PENALTY_WINDOW, sampling.repeat_penalty, 0.0, 0.0)
-            )
-        if sampling.temperature <= 0:
-            links.append(lib.llama_sampler_init_greedy())
-        else:
-            if sampling.top_k > 0:
-                links.append(lib.llama_sampler_init_top_k(sampling.top_k))
-            if sampling.top_p < 1:
-                links.append(lib.llama_sampler_init_top_p(sampling.top_p, 1))
-            if sampling.min_p > 0:
-                links.append(lib.llama_sampler_init_min_p(sampling.min_p, 1))
-            links.append(lib.llama_sampler_init_temp(sampling.temperature))
-            links.append(lib.llama_sampler_init_dist(seed))
-        for link in links:
-            lib.llama_sampler_chain_add(self._chain, link)
-
-    def accept(self, tokens: Sequence[int]) -> None:
-        """Lets the penalties see tokens that were not sampled here."""
-        for token in tokens[-PENALTY_WINDOW:]:
-            self._lib.llama_sampler_accept(self._chain, token)
-
-    def sample(self, context: Context) -> int:
-        """A token from the last decode's last logits; it is accepted into the chain."""
-        return int(self._lib.llama_sampler_sample(self._chain, context.ptr, -1))
-
-    def close(self) -> None:
-        if self._chain:
-            self._lib.llama_sampler_free(self._chain)
-            self._chain = None
-
-
 class LowLevel:
     """A model opened for logits: with the tier, or as plain llama.cpp for reference. For tests and benches.
 
@@ -415,7 +340,10 @@ class LowLevel:
         fault: int = 0,
         placement: Placement | None = None,
     ) -> None:
-        """`placement`: of plain llama.cpp. `slots` None: one for every expert. `modes`: _core.PIN_*, _core.STAGER_*. `mirror`: limit in bytes."""
+        """`placement`: of plain llama.cpp. `slots` None: one for every expert. `mirror`: limit in bytes.
+
+        `modes`: _core.PIN_*, _core.STAGER_*.
+        """
         from . import gguf_info, native
 
         path = Path(path)

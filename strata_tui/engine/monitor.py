@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
+from logging import Logger
 
 from .counters import Counters, MemoryReport, ReplyStats
 from .events import EngineState, Snapshot
@@ -19,7 +20,8 @@ PERIOD = 0.3  # seconds between snapshots
 class Monitor:
     """The worker says what is open and what runs; anyone reads `snapshot`."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: Logger) -> None:
+        self._log = log
         self._lock = threading.Lock()  # the model is not closed while it is looked at
         self._shown = threading.Lock()  # guards `snapshot`, state, queued and modes; held for moments
         self._opened: OpenModel | None = None
@@ -102,4 +104,7 @@ class Monitor:
 
     def _run(self) -> None:
         while not self._stop.wait(PERIOD):
-            self.publish()
+            try:
+                self.publish()
+            except Exception:  # the next one may work; the worker does not depend on this thread
+                self._log.exception("a snapshot could not be taken")

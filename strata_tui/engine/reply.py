@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import secrets
 import time
@@ -14,8 +15,9 @@ from . import llama
 from .chat_format import ReplyText
 from .counters import Counters, ReplyStats
 from .events import Event, FinishReason, Message, Notice, PromptProgress, ReplyDone, Sampling, TextDelta
-from .llama_log import cause
+from .llama_log import LOG, cause
 from .opening import OpenModel
+from .sampler import Sampler
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,8 @@ class Reply:
             reason, message = FinishReason.ERROR, f"The reply failed: {cause(error)}."
             self._opened.prefix.clear()
         stats = self.stats()
-        self._log.info("reply %d: %s%s %s", self._job.reply_id, reason.value, f" ({message})" * bool(message), stats)
+        why = f" ({message})" if message else ""
+        self._log.info("reply %d: %s%s: %s", self._job.reply_id, reason.value, why, json.dumps(stats.to_dict()))
         return ReplyDone(self._job.reply_id, reason, stats, message)
 
     def stats(self, counters: Counters | None = None) -> ReplyStats:
@@ -96,6 +99,7 @@ class Reply:
     def _run(self) -> None:
         opened, job = self._opened, self._job
         self._check_cancelled()
+        LOG.start()
         prompt = opened.format.prompt(job.messages)
         for text in opened.format.take_notices():
             self._notice(text)
@@ -114,7 +118,7 @@ class Reply:
         if reuse.notice:
             self._notice(reuse.notice)
         seed = secrets.randbits(32) if job.sampling.seed is None else job.sampling.seed & 0xFFFFFFFF
-        sampler = llama.Sampler(opened.model, job.sampling, seed)
+        sampler = Sampler(opened.model, job.sampling, seed)
         try:
             self._log.info(
                 "reply %d: %d prompt tokens, %d reused, seed %d", job.reply_id, len(tokens), reuse.kept, seed
@@ -139,7 +143,7 @@ class Reply:
             self._prompt_end = time.monotonic()
             self._hooks.emit(PromptProgress(self._job.reply_id, self.prompt_read, total))
 
-    def _write(self, sampler: llama.Sampler, text: ReplyText) -> None:
+    def _write(self, sampler: Sampler, text: ReplyText) -> None:
         opened, limit = self._opened, self._job.sampling.max_tokens
         opened.tier.set_phase(opened.core.PHASE_DECODE)
         self._hooks.decoding()
@@ -180,7 +184,7 @@ class Reply:
         self._check_cancelled()
         if status == llama.NO_SLOT:
             raise _Stop(FinishReason.LENGTH, f"The context of {opened.context.size} tokens has no room left.")
-        why = opened.tier.last_error() or "llama.cpp gave no reason; see the log"
+        why = opened.tier.last_error().rstrip(".") or LOG.reason()
         raise UserError(f"The engine stopped while computing (llama_decode {status}): {why}.")
 
     def _check_limit(self, limit: int | None) -> None:

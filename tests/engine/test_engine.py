@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -333,6 +334,32 @@ def test_a_missing_file_and_impossible_options_fail_too(tiny_model: TinyModel, t
         failed = session.open(tiny_model("qwen3moe"))
         assert isinstance(failed, LoadFailed)
         assert "There is no CUDA card 7" in failed.message
+
+
+def test_a_file_that_shrinks_ends_the_reply_and_nothing_else(tiny_model: TinyModel, tmp_path: Path) -> None:
+    whole = tiny_model("qwen3moe").read_bytes()
+    path = tmp_path / "shrinking.gguf"
+    path.write_bytes(whole)
+    with talk(path) as session:
+        first = session.ask(FIRST)
+        os.truncate(path, len(whole) // 4)
+        failed = session.ask(SECOND)
+        assert failed.reason is FinishReason.ERROR
+        assert "could not be read" in failed.done.message
+        assert "shrinking.gguf" in failed.done.message
+        with path.open("r+b") as file:
+            file.write(whole)
+        assert session.ask(FIRST).text == first.text
+        assert session.engine.snapshot().state is EngineState.IDLE
+
+
+def test_an_unexpected_error_ends_the_reply_and_nothing_else(tiny_model: TinyModel) -> None:
+    with talk(tiny_model("qwen3moe")) as session:
+        first = session.ask(FIRST)
+        failed = session.ask(FIRST, sampling=Sampling(temperature="hot"))  # type: ignore[arg-type]
+        assert failed.reason is FinishReason.ERROR
+        assert failed.done.message.startswith("The reply failed: ")
+        assert session.ask(FIRST).text == first.text
 
 
 def test_a_log_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

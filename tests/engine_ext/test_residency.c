@@ -1,0 +1,167 @@
+// The residency against a naive model: a clock for each slot, and a search over all of them.
+#include <string.h>
+
+#include "check.h"
+#include "residency.h"
+
+#define MAX_KEYS 96
+#define MAX_SLOTS 24
+
+struct model {
+    int n_keys, n_slots;
+    int key[MAX_SLOTS];          // or -1
+    enum st_slot_state state[MAX_SLOTS];
+    int64_t used[MAX_SLOTS];     // clock of the last use
+    bool in_group[MAX_SLOTS];
+    int64_t now, lowest;
+};
+
+static uint64_t rng;
+
+static int model_find(const struct model * m, int key) {
+    for (int s = 0; s < m->n_slots; s++) {
+        if (m->key[s] == key) {
+            return s;
+        }
+    }
+    return -1;
+}
+
+static int model_oldest(const struct model * m) {
+    int oldest = 0;
+    for (int s = 1; s < m->n_slots; s++) {
+        oldest = m->used[s] < m->used[oldest] ? s : oldest;
+    }
+    return oldest;
+}
+
+static void model_touch(struct model * m, int s) {
+    m->used[s]     = ++m->now;
+    m->in_group[s] = true;
+}
+
+// Everything that can be seen, and the list from both ends.
+static void compare(const struct st_residency * r, const struct model * m) {
+    int n_resident = 0, n_keys = 0;
+    for (int s = 0; s < m->n_slots; s++) {
+        CHECK("residency-state", r->state[s] == m->state[s]);
+        CHECK("residency-key", r->key_of[s] == m->key[s]);
+        n_resident += m->state[s] == ST_SLOT_RESIDENT;
+        n_keys += m->key[s] >= 0;
+    }
+    CHECK("residency-count", r->n_resident == n_resident);
+    for (int k = 0; k < m->n_keys; k++) {
+        const int s = model_find(m, k);
+        CHECK("residency-table", r->slot_of[k] == s);
+        CHECK("residency-find", st_residency_find(r, k) == (s >= 0 && m->state[s] == ST_SLOT_RESIDENT ? s : -1));
+        n_keys -= s >= 0;
+    }
+    CHECK("residency-one key, one slot", n_keys == 0);
+    int seen = 0, previous = -1;
+    for (int s = r->oldest; s >= 0 && seen <= m->n_slots; s = r->newer[s]) {
+        CHECK("residency-lru order", previous < 0 || m->used[previous] < m->used[s]);
+        CHECK("residency-links", r->older[s] == previous);
+        previous = s;
+        seen++;
+    }
+    CHECK("residency-list", seen == m->n_slots && r->newest == previous);
+}
+
+static void begin(struct st_residency * r, struct model * m) {
+    st_residency_begin(r);
+    memset(m->in_group, 0, sizeof m->in_group);
+}
+
+static void end_load(struct st_residency * r, struct model * m, int s) {
+    if (one_in(&rng, 4)) {
+        st_residency_abandon(r, s);
+        m->key[s]      = -1;
+        m->state[s]    = ST_SLOT_FREE;
+        m->used[s]     = --m->lowest;
+        m->in_group[s] = false;
+    } else {
+        st_residency_publish(r, s);
+        m->state[s] = ST_SLOT_RESIDENT;
+    }
+}
+
+static void claim(struct st_residency * r, struct model * m, int key) {
+    const int oldest = model_oldest(m);
+    if (m->state[oldest] == ST_SLOT_LOADING && !m->in_group[oldest]) {
+        return;  // a load of an earlier group that was not ended: not allowed
+    }
+    bool all_used = true;
+    for (int s = 0; s < m->n_slots; s++) {
+        all_used = all_used && m->in_group[s];
+    }
+    int32_t evicted = 12345;
+    const int s = st_residency_claim(r, key, &evicted);
+    CHECK("residency-claims while a slot is left", (s < 0) == all_used);
+    if (s < 0) {
+        CHECK("residency-evicts nothing when it refuses", evicted == -1);
+        return;
+    }
+    CHECK("residency-spares the running group", !m->in_group[s]);
+    CHECK("residency-claims the least recently used", s == oldest);
+    CHECK("residency-tells whom it evicted", evicted == (m->state[s] == ST_SLOT_RESIDENT ? m->key[s] : -1));
+    CHECK("residency-evicted is gone", evicted < 0 || st_residency_find(r, evicted) < 0);
+    CHECK("residency-not found while loading", st_residency_find(r, key) < 0);
+    m->key[s]   = key;
+    m->state[s] = ST_SLOT_LOADING;
+    model_touch(m, s);
+}
+
+static uint64_t life(uint64_t steps) {
+    struct st_residency r;
+    struct model m = { .n_keys = 1 + below(&rng, MAX_KEYS), .n_slots = 1 + below(&rng, one_in(&rng, 2) ? 4 : MAX_SLOTS) };
+    const bool tidy = !one_in(&rng, 4);  // all loads end before the next group, as the loader does it
+    CHECK("residency-init", st_residency_init(&r, m.n_keys, m.n_slots));
+    for (int s = 0; s < m.n_slots; s++) {
+        m.key[s]  = -1;
+        m.used[s] = ++m.now;  // slots are first taken in order
+    }
+    compare(&r, &m);
+    begin(&r, &m);
+    uint64_t n = 0;
+    for (; n < steps; n++) {
+        const int key = below(&rng, m.n_keys), what = below(&rng, 16);
+        const int s   = st_residency_find(&r, key), expected = model_find(&m, key);
+        CHECK("residency-find", s == (expected >= 0 && m.state[expected] == ST_SLOT_RESIDENT ? expected : -1));
+        if (what == 0) {
+            for (int i = 0; i < m.n_slots && tidy; i++) {
+                if (m.state[i] == ST_SLOT_LOADING) {
+                    end_load(&r, &m, i);
+                }
+            }
+            begin(&r, &m);
+        } else if (what < 10) {
+            if (s >= 0) {
+                st_residency_touch(&r, s);
+                model_touch(&m, s);
+            } else if (expected < 0) {
+                claim(&r, &m, key);
+            }
+        } else if (expected >= 0 && m.state[expected] == ST_SLOT_LOADING) {
+            end_load(&r, &m, expected);
+        }
+        if (n % 32 == 0) {
+            compare(&r, &m);
+        }
+    }
+    compare(&r, &m);
+    st_residency_free(&r);
+    return n;
+}
+
+int main(int argc, char ** argv) {
+    check_start(argc, argv);
+    rng = check_args.seed;
+    struct st_residency r;
+    CHECK("residency-init refuses nothing", !st_residency_init(&r, 0, 1) && !st_residency_init(&r, 1, 0) && !st_residency_init(&r, -1, -1));
+    for (uint64_t done = 0; done < check_args.steps;) {
+        const uint64_t left = check_args.steps - done;
+        done += life(left < 5000 ? left : 5000);
+    }
+    printf("ok: %llu steps\n", (unsigned long long) check_args.steps);
+    return 0;
+}

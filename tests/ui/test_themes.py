@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textual.app import App
+from textual.color import Color
+
+from strata_tui.ui.themes import DEFAULT_THEME, load_themes, own_folder, parse_theme
+
+GOOD = b"""
+name = "mine"
+dark = false
+[colors]
+primary = "#123456"
+background = "white"
+[variables]
+border = "#ff0000"
+"""
+
+
+def test_ours_load_and_hold_a_dark_and_a_light_one() -> None:
+    found = load_themes([own_folder()])
+    assert found.failures == []
+    assert DEFAULT_THEME in found.themes
+    assert {theme.dark for theme in found.themes.values()} == {True, False}
+
+
+@pytest.mark.parametrize("name", sorted(load_themes([own_folder()]).themes))
+def test_text_can_be_read_on_every_background(name: str) -> None:
+    theme = load_themes([own_folder()]).themes[name]
+    for ground in (theme.background, theme.surface, theme.panel):
+        for ink in (theme.foreground, theme.secondary, theme.primary, theme.accent, theme.error):
+            assert ground and ink
+            assert contrast(Color.parse(ink), Color.parse(ground)) >= 4.0, (ink, ground)
+
+
+def contrast(one: Color, other: Color) -> float:
+    """The contrast ratio of WCAG 2."""
+
+    def luminance(color: Color) -> float:
+        parts = [c / 255 for c in color.rgb]
+        r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+async def test_a_theme_of_ones_own_can_be_used(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_bytes(GOOD)
+    theme = load_themes([own_folder(), tmp_path]).themes["mine"]
+    app: App[None] = App()
+    async with app.run_test() as pilot:
+        app.register_theme(theme)
+        app.theme = "mine"
+        await pilot.pause()
+        assert app.theme_variables["border"].lower() == "#ff0000"
+
+
+def test_a_later_folder_replaces_a_theme(tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_bytes(GOOD.replace(b"mine", DEFAULT_THEME.encode()))
+    assert load_themes([own_folder(), tmp_path]).themes[DEFAULT_THEME].primary == "#123456"
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"name = ", "not valid TOML"),
+        (b"\xff\xfe", "not valid TOML"),
+        (b"[colors]\nprimary = '#123456'", "name is missing"),
+        (b"name = 'x'", "colors.primary is missing"),
+        (GOOD.replace(b"#123456", b"#12345"), "colors.primary = '#12345' is no colour"),
+        (GOOD.replace(b"primary", b"primry"), "unknown colour primry"),
+        (GOOD.replace(b"false", b"'no'"), "dark = 'no' must be true or false"),
+        (b"nmae = 'x'\n" + GOOD, "unknown key nmae"),
+        (GOOD.replace(b"'#123456'", b"3").replace(b'"#123456"', b"3"), "colors must be a table of texts"),
+    ],
+)
+def test_faults_are_named(data: bytes, reason: str) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        parse_theme(data)
+    assert reason in str(caught.value)
+
+
+def test_bad_files_are_told_in_one_notice_and_the_good_ones_load(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_bytes(b"name = ")
+    (tmp_path / "b.toml").write_bytes(GOOD)
+    (tmp_path / "c.toml").write_bytes(b"name = 'c'")
+    found = load_themes([tmp_path, tmp_path / "missing"])
+    assert list(found.themes) == ["mine"]
+    assert found.notice.startswith("2 theme files were left out: ")
+    assert str(tmp_path / "a.toml") in found.notice and "c.toml" in found.notice
+    assert load_themes([]).notice == ""
