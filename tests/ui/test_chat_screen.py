@@ -434,3 +434,15 @@ async def test_the_list_has_its_own_keys(start: Start) -> None:
         await run.pilot.press("escape")
         assert not run.screen.chats.display
         assert run.screen.focused is run.prompt
+
+
+async def test_beside_the_chat_the_list_is_entered_first_and_hidden_then(start: Start) -> None:
+    async with start(size=(170, 40)) as run:
+        assert run.screen.chats.display
+        await run.pilot.press("f2")
+        await run.until(lambda: isinstance(run.screen.focused, ChatList))
+        await run.pilot.press("f2")
+        await run.until(lambda: not run.screen.chats.display)
+        assert run.screen.focused is run.prompt
+        await run.until(lambda: run.options.settings_file.exists())
+        await run.until(lambda: read_file(run.options.settings_file).sidebar is False)

@@ -66,6 +66,11 @@ def test_numbers_of_a_gpu() -> None:
     assert "40 %" in shown and "87 %" in shown
 
 
+def test_a_finished_reply_shows_its_mean_and_not_the_last_second() -> None:
+    shown = text(replace(LIVE, state=EngineState.IDLE))
+    assert line("decode", shown) == "decode 5.0 tok/s"
+
+
 def test_without_a_gpu_it_says_so() -> None:
     shown = text(replace(LIVE, memory=CPU))
     assert line("no GPU", shown) == "no GPU arena in RAM"

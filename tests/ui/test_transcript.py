@@ -15,7 +15,7 @@ from strata_tui.ui.themes import load_themes, own_folder
 from strata_tui.ui.widgets.message_view import MessageView
 from strata_tui.ui.widgets.transcript import BATCH, WINDOW, Transcript
 
-REPLY = """Some *text* first:
+REPLY = """Some *text* first, as in [the list][1], whose address comes last:
 
 ```python
 for slot in arena:
@@ -28,8 +28,6 @@ for slot in arena:
 | a | b |
 | --- | ---: |
 | x | 1 |
-
-See [the list][1].
 
 [1]: https://example.org
 """

@@ -1,0 +1,1 @@
+"""The terminal app. Everything that imports Textual lives here (and in render, which builds Content)."""

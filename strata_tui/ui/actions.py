@@ -1,0 +1,156 @@
+"""The one table of actions. Key bindings, help, palette and slash commands are all made from it.
+
+Every action has at least two routes, because terminals and multiplexers swallow many keys: an F-key or
+a plain letter that arrives everywhere, a slash command, and the palette. Never bound: F10, F11, anything
+with ctrl+shift, ctrl+a/b/h/i/m, ctrl+tab and alt with a digit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from textual.binding import Binding
+
+
+class Where(Enum):
+    """The area that must have focus for an action's keys to count; the value is the help's heading."""
+
+    CHAT = "Everywhere"
+    PROMPT = "In the prompt"
+    TRANSCRIPT = "In the transcript"
+    CHATS = "In the list of chats"
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing a person can do.
+
+    `label` is a short sentence for help and palette; `slash` the command's name without its slash, with
+    `argument` describing what may follow; `footer` a word for the footer, empty to leave it out there.
+    """
+
+    id: str
+    label: str
+    keys: tuple[str, ...] = ()
+    slash: str = ""
+    argument: str = ""
+    footer: str = ""
+    where: Where = Where.CHAT
+    palette: bool = True
+
+    @property
+    def usage(self) -> str:
+        """The slash command with its argument, or nothing."""
+        return f"/{self.slash} {self.argument}".rstrip() if self.slash else ""
+
+
+ACTIONS: tuple[Action, ...] = (
+    Action("send", "Send the message", ("enter",), footer="send", where=Where.PROMPT, palette=False),
+    Action(
+        "new_line",
+        "Start a new line (also: \\ and then enter)",
+        ("ctrl+j", "shift+enter", "alt+enter"),
+        footer="line",
+        where=Where.PROMPT,
+        palette=False,
+    ),
+    Action("stop", "Close what is on top, else stop", ("escape",), "stop", footer="stop"),
+    Action("help", "Show the keys and commands", ("f1",), "help", footer="help"),
+    Action("interrupt", "Copy, else stop, clear, quit", ("ctrl+c",), palette=False),
+    Action("chats", "Go to the chats, or hide them", ("f2", "alt+s"), "chats", footer="chats"),
+    Action("engine", "Show or hide the engine panel", ("f4", "alt+e"), "engine", footer="engine"),
+    Action("pin", "Pinning: next, or the one given", ("f7",), "pin", "auto|on|off", footer="pin"),
+    Action("stager", "Stager: next, or the one given", ("f8",), "stager", "auto|ram|ssd", footer="stager"),
+    Action("focus_next", "Go to the next area", ("tab",), footer="area", palette=False),
+    Action("new", "Start a new chat", ("ctrl+n", "alt+n"), "new"),
+    Action("rename", "Rename this chat", (), "rename", "TITLE"),
+    Action("delete", "Delete this chat (/undo restores it)", (), "delete"),
+    Action("undelete", "Bring the deleted chat back", ("alt+u",), "undo"),
+    Action("export", "Write this chat as markdown", ("alt+x",), "export", "PATH"),
+    Action("copy", "Copy the last reply", ("alt+y",), "copy"),
+    Action("think", "Fold or unfold thinking", ("alt+t",), "think"),
+    Action("plan", "Show the memory plan", (), "plan"),
+    Action("open", "Load the model again, or another", (), "open", "PATH"),
+    Action("theme", "Choose a theme", (), "theme", "NAME"),
+    Action("page_up", "Scroll the transcript up", ("pageup",), palette=False),
+    Action("page_down", "Scroll the transcript down", ("pagedown",), palette=False),
+    Action("follow", "To the end, and follow it", ("ctrl+end",), "end"),
+    Action("palette", "All actions", ("ctrl+p", "alt+p"), palette=False),
+    Action("quit", "Quit", ("ctrl+q",), "quit"),
+    Action("line_up", "Up", ("up", "k"), where=Where.TRANSCRIPT, palette=False),
+    Action("line_down", "Down", ("down", "j"), where=Where.TRANSCRIPT, palette=False),
+    Action("top", "To the start", ("home", "g"), where=Where.TRANSCRIPT, palette=False),
+    Action("follow_here", "To the end, and follow it", ("end", "G"), where=Where.TRANSCRIPT, palette=False),
+    Action("prompt", "Back to the prompt", ("i",), where=Where.TRANSCRIPT, palette=False),
+    Action("copy_here", "Copy the last reply", ("y",), where=Where.TRANSCRIPT, palette=False),
+    Action("open_chat", "Open", ("enter",), footer="open", where=Where.CHATS, palette=False),
+    Action("new_chat", "New", ("n",), footer="new", where=Where.CHATS, palette=False),
+    Action("rename_chat", "Rename", ("r",), footer="rename", where=Where.CHATS, palette=False),
+    Action(
+        "delete_chat", "Delete (u brings it back)", ("d", "delete"), footer="delete", where=Where.CHATS, palette=False
+    ),
+    Action("undelete_chat", "Bring back the one deleted last", ("u",), footer="undo", where=Where.CHATS, palette=False),
+)
+
+BY_ID = {action.id: action for action in ACTIONS}
+BY_SLASH = {action.slash: action for action in ACTIONS if action.slash}
+
+
+def bindings(where: Where) -> list[Binding]:
+    """The bindings of one area. All call `perform` on the screen."""
+    return [
+        Binding(
+            ",".join(action.keys),
+            f"screen.perform('{action.id}')",
+            action.footer or action.label,
+            show=bool(action.footer),
+            key_display=key_name(action.keys[0]),
+            id=action.id,
+            tooltip=action.label,
+        )
+        for action in ACTIONS
+        if action.where is where and action.keys
+    ]
+
+
+def key_name(key: str) -> str:
+    """A key as help and footer show it: `^n`, `alt+x`, `f2`."""
+    if key.startswith("ctrl+"):
+        return "^" + key.removeprefix("ctrl+")
+    return {"escape": "esc", "pageup": "pgup", "pagedown": "pgdn", "delete": "del"}.get(key, key)
+
+
+@dataclass(frozen=True, slots=True)
+class SlashCommand:
+    """What a line starting with a slash asks for; `action` None: there is no such command."""
+
+    name: str
+    action: Action | None
+    argument: str = ""
+
+
+def parse_slash(text: str) -> SlashCommand | None:
+    """The command in a prompt's text, or None where the text is a message.
+
+    A command is one line whose first word is a slash and letters only, so that a path such as
+    /etc/fstab, or a text of several lines, is a message. `//word` is the message `/word`.
+    """
+    first, _, rest = text.strip().partition(" ")
+    if "\n" in text.strip() or not first.startswith("/") or not (first[1:].isalpha() or first == "/"):
+        return None
+    action = BY_ID["palette"] if first == "/" else BY_SLASH.get(first[1:].lower())
+    return SlashCommand(first, action, rest.strip())
+
+
+def as_message(text: str) -> str:
+    """The message in a prompt's text: outer blank lines removed, and the `//` escape undone."""
+    text = text.strip()
+    return text[1:] if text.startswith("//") and text[2:3].isalpha() else text
+
+
+def completions(text: str) -> list[Action]:
+    """The slash commands that start as this text does; none when the text is no start of a command."""
+    if not text.startswith("/") or not (text[1:].isalpha() or text == "/"):
+        return []
+    return [action for name, action in sorted(BY_SLASH.items()) if name.startswith(text[1:].lower())]

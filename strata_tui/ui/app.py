@@ -1,0 +1,88 @@
+"""The Textual app: owns the engine and the store, loads the themes, shows the chat screen."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from textual.app import App, SystemCommand
+from textual.screen import Screen
+from textual.theme import Theme
+
+from ..config import ChatOptions
+from ..engine.engine import Engine
+from ..sessions.store import Store
+from .actions import ACTIONS
+from .screens.chat import ChatScreen
+from .themes import DEFAULT_THEME, load_themes, own_folder
+
+
+class StrataApp(App[int]):
+    """The terminal app. `run` is what the command line calls."""
+
+    TITLE = "strata-tui"
+    CSS_PATH = "app.tcss"
+    ENABLE_COMMAND_PALETTE = True
+
+    def __init__(self, options: ChatOptions, engine: Engine, store: Store, problems: deque[Exception]) -> None:
+        super().__init__()
+        self._options = options
+        self.chat_screen = ChatScreen(engine, store, options, problems)
+        self._kept_theme = ""
+
+    def on_mount(self) -> None:
+        found = load_themes([own_folder(), self._options.settings_file.parent / "themes"])
+        for theme in found.themes.values():
+            self.register_theme(theme)
+        notices = [found.notice] if found.notice else []
+        wanted = self._options.settings.theme or DEFAULT_THEME
+        if wanted in self.available_themes:
+            self.theme = wanted
+        else:
+            self.theme = DEFAULT_THEME if DEFAULT_THEME in self.available_themes else self.theme
+            notices.append(f"There is no theme {wanted}; {self.theme} is used.")
+        self._kept_theme = self.theme
+        self.push_screen(self.chat_screen)
+        self.theme_changed_signal.subscribe(self, self._keep_theme)
+        self.call_after_refresh(self._begin, notices)
+
+    def _begin(self, notices: list[str]) -> None:
+        self.chat_screen.load(None)
+        if notices:
+            self.chat_screen.flash.say("  ".join(notices), error=True)
+
+    def _keep_theme(self, theme: Theme) -> None:
+        if theme.name != self._kept_theme:
+            self._kept_theme = theme.name
+            self.chat_screen.commands.keep_theme(theme.name)
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """The palette: every action that makes sense there."""
+        if not isinstance(screen, ChatScreen):
+            return
+        for action in ACTIONS:
+            if action.palette:
+                help_text = "  ".join(filter(None, (" ".join(action.keys), action.usage)))
+                yield SystemCommand(action.label, help_text, partial(screen.start, action.id))
+
+    async def action_quit(self) -> None:
+        """Quits as the table's action does: everything is stored first."""
+        self.chat_screen.leave()
+
+
+def run(options: ChatOptions) -> int:
+    """Runs the chat screen until the person quits; the exit code. Raises UserError before the screen is up.
+
+    Whatever happens, the model is freed and the store has taken every write when this returns.
+    """
+    problems: deque[Exception] = deque()
+    with Store(options.store, on_error=problems.append) as store:
+        engine = Engine(options.engine)
+        try:
+            app = StrataApp(options, engine, store, problems)
+            app.run()
+        finally:
+            engine.close()
+    return app.return_code or 0

@@ -1,0 +1,287 @@
+"""What the actions of the table do. One method an action, named `do_` and its id."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from textual.content import Content
+
+from ..config import save
+from ..engine.modes import Modes, Pinning, StagerProfile, next_value
+from ..errors import UserError
+from .chats import Chats
+from .export import export_markdown
+from .help_text import help_text
+from .panel_text import plan_lines
+from .panels import CHATS, ENGINE
+from .screens.rename import RenameScreen
+from .screens.text_screen import TextScreen
+
+if TYPE_CHECKING:
+    from .screens.chat import ChatScreen
+
+E = TypeVar("E", Pinning, StagerProfile)
+_QUIT_SECONDS = 2.0  # within which ctrl+c must be pressed again
+_PLAN_WIDTH = 78
+
+
+class Commands:
+    """The chat screen's actions. An error for the person is shown as one sentence."""
+
+    def __init__(self, screen: ChatScreen, modes: Modes) -> None:
+        self._screen = screen
+        self._modes = modes  # as asked for; the screen shows what the engine reports
+        self._armed = 0.0  # until when ctrl+c quits
+        self._writing = asyncio.Lock()
+        self.chats = Chats(screen)
+
+    async def perform(self, action: str, argument: str = "") -> None:
+        """Does an action of the table."""
+        method: Callable[[str], Awaitable[None] | None] = getattr(self, f"do_{action}")
+        try:
+            waiting = method(argument)
+        except UserError as error:
+            self._screen.flash.say(str(error), error=True)
+        else:
+            if waiting is not None:
+                await self._told(waiting)
+
+    async def _told(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except UserError as error:
+            self._screen.flash.say(str(error), error=True)
+
+    def _keep(self, changes: Mapping[str, object]) -> None:
+        """Writes settings to their file, in the order of the calls, while the screen goes on."""
+
+        async def write() -> None:
+            async with self._writing:
+                await asyncio.to_thread(save, changes, self._screen.settings_file)
+
+        self._screen.run_worker(self._told(write()), group="settings")
+
+    # Sending and stopping
+
+    def do_send(self, _: str) -> None:
+        self._screen.prompt.submit()
+
+    def do_new_line(self, _: str) -> None:
+        self._screen.prompt.new_line()
+
+    def do_stop(self, _: str) -> None:
+        screen = self._screen
+        if screen.panels.close_over():
+            screen.prompt.focus()
+        elif not self._stop():
+            screen.flash.clear()
+            screen.prompt.focus()
+
+    def do_interrupt(self, _: str) -> None:
+        screen, prompt = self._screen, self._screen.prompt
+        selected = screen.get_selected_text() or prompt.selected_text
+        if selected:
+            self._copy(selected, "The selection")
+            screen.clear_selection()
+            prompt.move_cursor(prompt.cursor_location)
+        elif self._stop():
+            pass
+        elif prompt.text:
+            prompt.clear_and_insert("")
+            screen.flash.say("Cleared; ^z brings the text back, ^c again asks to quit.")
+        elif time.monotonic() < self._armed:
+            self.do_quit("")
+        else:
+            self._armed = time.monotonic() + _QUIT_SECONDS
+            screen.flash.say("Press ^c again to quit.")
+
+    def _stop(self) -> bool:
+        screen = self._screen
+        if screen.replies.stop():
+            screen.sample_now()
+            return True
+        return screen.loader.stop()
+
+    def do_quit(self, _: str) -> None:
+        self._screen.leave()
+
+    # Moving about
+
+    def do_focus_next(self, _: str) -> None:
+        self._screen.focus_next()
+
+    def do_prompt(self, _: str) -> None:
+        self._screen.prompt.focus()
+
+    def do_page_up(self, _: str) -> None:
+        self._screen.transcript.scroll_page_up(animate=False)
+
+    def do_page_down(self, _: str) -> None:
+        self._screen.transcript.scroll_page_down(animate=False)
+
+    def do_line_up(self, _: str) -> None:
+        self._screen.transcript.scroll_up(animate=False)
+
+    def do_line_down(self, _: str) -> None:
+        self._screen.transcript.scroll_down(animate=False)
+
+    def do_top(self, _: str) -> None:
+        self._screen.transcript.scroll_home(animate=False)
+
+    def do_follow(self, _: str) -> None:
+        self._screen.transcript.follow()
+
+    do_follow_here = do_follow
+
+    def do_think(self, _: str) -> None:
+        self._screen.transcript.fold_thinking()
+
+    # Panels and pages
+
+    async def do_chats(self, _: str) -> None:
+        chats = self._screen.chats
+        if not chats.display or chats.has_focus_within:
+            self._toggle(CHATS, "sidebar")
+        if chats.display:
+            await self.chats.refresh()
+            chats.focus_list()
+
+    def do_engine(self, _: str) -> None:
+        self._toggle(ENGINE, "panel")
+        if self._screen.panels.is_over(ENGINE):
+            self._screen.engine_panel.focus()
+
+    def _toggle(self, name: str, setting: str) -> None:
+        panels = self._screen.panels
+        if panels.toggle(name):
+            self._keep({setting: panels.beside[name]})
+        if not (panels.is_beside(name) or panels.is_over(name)):
+            self._screen.prompt.focus()
+
+    def do_help(self, _: str) -> None:
+        self._screen.app.push_screen(TextScreen("Keys and commands", help_text()))
+
+    def do_plan(self, _: str) -> None:
+        if not self._screen.plan:
+            raise UserError("There is no memory plan: no model is loaded.")
+        text = Content("\n").join(plan_lines(self._screen.plan, _PLAN_WIDTH))
+        self._screen.app.push_screen(TextScreen("Memory plan", text))
+
+    def do_palette(self, _: str) -> None:
+        self._screen.app.action_command_palette()
+
+    def do_theme(self, name: str) -> None:
+        app = self._screen.app
+        if not name:
+            app.search_themes()
+        elif name in app.available_themes:
+            app.theme = name
+        else:
+            raise UserError(f"There is no theme {name}; there are {', '.join(sorted(app.available_themes))}.")
+
+    # Engine
+
+    def do_pin(self, value: str) -> None:
+        pinning = _parse(Pinning, value, self._modes.pinning, "Pinning")
+        self._set_modes(replace(self._modes, pinning=pinning), f"Pinning: {pinning.value} asked for")
+
+    def do_stager(self, value: str) -> None:
+        stager = _parse(StagerProfile, value, self._modes.stager, "The stager")
+        self._set_modes(replace(self._modes, stager=stager), f"Stager: {stager.value} asked for")
+
+    def _set_modes(self, modes: Modes, news: str) -> None:
+        self._modes = modes
+        self._screen.engine.set_modes(modes)
+        self._screen.flash.say(f"{news}; the engine panel (f4) shows what is in force.")
+        self._screen.sample_now()
+        self._keep({"pinning": modes.pinning, "stager": modes.stager})
+
+    def do_open(self, path: str) -> None:
+        screen = self._screen
+        if screen.replies.busy:
+            raise UserError("A reply is running: esc stops it.")
+        if screen.loader.loading:
+            raise UserError("A model is loading: esc stops it.")
+        screen.load(Path(path).expanduser() if path else None)
+
+    # Chats
+
+    async def do_new(self, _: str) -> None:
+        await self.chats.new()
+
+    do_new_chat = do_new
+
+    async def do_open_chat(self, _: str) -> None:
+        await self.chats.open(self.chats.chosen())
+
+    async def do_rename(self, title: str) -> None:
+        await self._rename(self._screen.chat.session, title)
+
+    async def do_rename_chat(self, _: str) -> None:
+        await self._rename(self.chats.chosen(), "")
+
+    async def _rename(self, session: int | None, title: str) -> None:
+        if title:
+            await self.chats.rename(session, title)
+            return
+
+        async def keep(answer: str | None) -> None:
+            if answer:
+                await self._told(self.chats.rename(session, answer))
+
+        self._screen.app.push_screen(RenameScreen(self.chats.title_of(session)), keep)
+
+    async def do_delete(self, _: str) -> None:
+        await self.chats.delete(self._screen.chat.session)
+
+    async def do_delete_chat(self, _: str) -> None:
+        await self.chats.delete(self.chats.chosen())
+
+    async def do_undelete(self, _: str) -> None:
+        await self.chats.undelete()
+
+    do_undelete_chat = do_undelete
+
+    async def open_session(self, session: int) -> None:
+        """Opens a chat by its id."""
+        await self._told(self.chats.open(session))
+
+    def keep_theme(self, name: str) -> None:
+        """The theme was changed: it is kept for the next start."""
+        self._keep({"theme": name})
+
+    # Text out
+
+    async def do_export(self, path: str) -> None:
+        session = self._screen.chat.session
+        if session is None:
+            raise UserError("This chat is empty: there is nothing to export.")
+        written = await export_markdown(self._screen.store, session, path)
+        self._screen.flash.say(f"Written to {written}", stay=True)
+
+    def do_copy(self, _: str) -> None:
+        reply = self._screen.chat.last_reply()
+        if reply is None:
+            raise UserError("There is no reply to copy yet.")
+        self._copy(reply.text, "The last reply")
+
+    do_copy_here = do_copy
+
+    def _copy(self, text: str, what: str) -> None:
+        self._screen.app.copy_to_clipboard(text)
+        self._screen.flash.say(f"{what} was sent to the terminal's clipboard ({len(text)} characters).")
+
+
+def _parse(kind: type[E], text: str, now: E, name: str) -> E:
+    """The value a person typed, or the next one when nothing was typed."""
+    if not text:
+        return kind(next_value(now).value)
+    try:
+        return kind(text.lower())
+    except ValueError:
+        raise UserError(f"{name} can be {', '.join(str(m.value) for m in kind)}; not {text}.") from None

@@ -1,0 +1,388 @@
+"""The chat screen: lays out the widgets, and carries what the engine says to them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from pathlib import Path, PurePath
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.events import Click, Resize
+from textual.screen import Screen
+from textual.widgets import Footer, Static
+
+from ...config import ChatOptions
+from ...engine.engine import Engine
+from ...engine.events import (
+    Event,
+    FinishReason,
+    Loaded,
+    LoadFailed,
+    LoadProgress,
+    ModelInfo,
+    ModesChanged,
+    Notice,
+    PlanLine,
+    PromptProgress,
+    ReplyDone,
+    Snapshot,
+    TextDelta,
+)
+from ...errors import UserError
+from ...sessions.store import Store
+from ..actions import Where, as_message, bindings, completions, parse_slash
+from ..chat import Chat, RunningReply
+from ..commands import Commands
+from ..joined import joined
+from ..loader import Loader
+from ..panels import CHATS, ENGINE, Panels
+from ..replies import Replies
+from ..status_text import Activity
+from ..welcome_text import welcome_text
+from ..widgets.chats_panel import ChatsPanel
+from ..widgets.engine_panel import EnginePanel
+from ..widgets.flash import Flash
+from ..widgets.load_bar import LoadBar
+from ..widgets.prompt import Prompt
+from ..widgets.status_line import StatusLine
+from ..widgets.title_bar import TitleBar
+from ..widgets.too_small import MIN_HEIGHT, MIN_WIDTH, TooSmall
+from ..widgets.transcript import Transcript
+
+MEDIUM, WIDE, TALL = 100, 160, 30
+_WIDGETS = (
+    "title_bar",
+    "chats_panel",
+    "transcript",
+    "message_view",
+    "thinking_view",
+    "engine_panel",
+    "load_bar",
+    "flash",
+    "status_line",
+    "prompt",
+    "too_small",
+)
+_STYLES: list[str | PurePath] = ["chat.tcss", *(f"../widgets/{name}.tcss" for name in _WIDGETS)]
+_DRAIN_SECONDS = 1 / 15
+_SAMPLE_SECONDS = 0.5  # while a reply runs; half as often while nothing does
+
+
+class ChatScreen(Screen[None]):
+    """Owns the shown chat and the running reply; actions are in Commands."""
+
+    CSS_PATH = _STYLES
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(Where.CHAT)]
+    HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (MIN_WIDTH, "-narrow"), (MEDIUM, "-medium"), (WIDE, "-wide")]
+    VERTICAL_BREAKPOINTS = [(0, "-flat"), (MIN_HEIGHT, "-short"), (TALL, "-tall")]
+
+    def __init__(self, engine: Engine, store: Store, options: ChatOptions, problems: deque[Exception]) -> None:
+        super().__init__()
+        self.engine = engine
+        self.store = store
+        self.settings = options.settings
+        self.settings_file = options.settings_file
+        self.chat = Chat(system=options.settings.system)
+        self._told: deque[Event] = deque()  # events of our own, from any thread
+        self.loader = Loader(engine, options.model, self._told.append)
+        self.replies = Replies(engine, store)
+        self.panels = Panels({ENGINE: options.settings.panel, CHATS: options.settings.sidebar}, self._show_panels)
+        self.commands = Commands(self, options.engine.modes)
+        self.model: ModelInfo | None = None  # from Loaded until the next load
+        self.plan: tuple[PlanLine, ...] = ()
+        self.snapshot = Snapshot()
+        self._samples = 0
+        self._resume = options.resume
+        self._problems = problems  # failed writes of the store, put there by its thread
+        self._leaving = False
+
+    def compose(self) -> ComposeResult:
+        yield TitleBar()
+        with Horizontal(id="body"):
+            yield ChatsPanel(id="chats")
+            with Vertical(id="middle"):
+                yield Transcript(id="transcript")
+                yield Static(id="unseen")
+            yield EnginePanel(id="engine")
+        yield LoadBar(id="load")
+        yield Flash(id="flash")
+        yield StatusLine(id="status")
+        yield Prompt(id="prompt")
+        yield Footer(compact=True, show_command_palette=False)
+        yield TooSmall()
+
+    async def on_mount(self) -> None:
+        self.prompt.focus()
+        self.set_interval(_DRAIN_SECONDS, self._drain)
+        self.set_interval(_SAMPLE_SECONDS, self._sample)
+        self.show_title()
+        self.show_welcome()
+        await self.transcript.show(self.chat.turns)
+        if self._resume is not None:
+            await self.commands.open_session(self._resume)
+
+    # Widgets, by name
+
+    @property
+    def prompt(self) -> Prompt:
+        return self.query_one("#prompt", Prompt)
+
+    @property
+    def transcript(self) -> Transcript:
+        return self.query_one("#transcript", Transcript)
+
+    @property
+    def flash(self) -> Flash:
+        return self.query_one("#flash", Flash)
+
+    @property
+    def chats(self) -> ChatsPanel:
+        return self.query_one("#chats", ChatsPanel)
+
+    @property
+    def engine_panel(self) -> EnginePanel:
+        return self.query_one("#engine", EnginePanel)
+
+    # Layout: which panels are beside the chat, and which over it
+
+    def on_resize(self, event: Resize) -> None:
+        self.panels.resized(event.size.width)
+        self.call_after_refresh(self.show_welcome)
+
+    def _show_panels(self) -> None:
+        opened = False
+        for name, panel in ((ENGINE, self.engine_panel), (CHATS, self.chats)):
+            shown = self.panels.is_beside(name) or self.panels.is_over(name)
+            opened = opened or (shown and not panel.display)
+            panel.display = shown
+            panel.set_class(self.panels.is_over(name), "-over")
+        self.sample_now()
+        if opened:
+            self.run_worker(self.commands.chats.refresh(), group="refresh")
+
+    # Actions
+
+    async def action_perform(self, action: str) -> None:
+        """What every binding calls; `action` is an id of the table."""
+        await self.commands.perform(action)
+
+    def start(self, action: str) -> None:
+        """Does an action of the table without waiting for it."""
+        self.run_worker(self.commands.perform(action), group="action")
+
+    @on(Prompt.Changed)
+    def _hint(self) -> None:
+        found = completions(self.prompt.text)
+        if len(found) > 1:
+            self.flash.say("  ".join(f"/{a.slash}" for a in found), stay=True)
+        elif found:
+            self.flash.say(f"{found[0].usage}   {found[0].label}", stay=True)
+        elif self.flash.text.startswith("/"):
+            self.flash.clear()
+
+    @on(ChatsPanel.Chosen)
+    async def _chosen(self, event: ChatsPanel.Chosen) -> None:
+        await self.commands.open_session(event.session)
+
+    @on(Transcript.Unseen)
+    def _unseen(self, event: Transcript.Unseen) -> None:
+        mark = self.query_one("#unseen", Static)
+        mark.display = event.lines > 0
+        noun = "line" if event.lines == 1 else "lines"
+        mark.update(Content(f"↓ {event.lines} new {noun}, ^end follows "))
+
+    @on(Click, "#unseen")
+    def _follow(self) -> None:
+        self.transcript.follow()
+
+    # Sending
+
+    @on(Prompt.Submitted)
+    async def _submitted(self, event: Prompt.Submitted) -> None:
+        text = event.text
+        command = parse_slash(text)
+        if command is None:
+            refusal = self._refusal()
+            if refusal:
+                self._hand_back(text, refusal, stay=False)
+            else:
+                self.flash.clear()
+                self.run_worker(self._send(text), group="send")
+        elif command.action is None:
+            news = f"There is no command {command.name}; /help lists them, // sends it as text."
+            self._hand_back(text, news)
+        else:
+            self.flash.clear()
+            await self.commands.perform(command.action.id, command.argument)
+
+    def _hand_back(self, text: str, why: str, stay: bool = True) -> None:
+        self.prompt.put_back(text)
+        self.flash.say(why, error=True, stay=stay)
+
+    def _refusal(self) -> str:
+        """Why a message cannot be sent now, or nothing."""
+        if self._leaving:
+            return "The program is ending. Your text is kept."
+        if self.replies.busy:
+            return "A reply is running: esc stops it. Your text is kept."
+        if self.loader.loading:
+            return "The model is still loading. Your text is kept."
+        if self.model is None:
+            return "No model is loaded: /open loads one. Your text is kept."
+        return ""
+
+    async def _send(self, text: str) -> None:
+        chat, model = self.chat, self.model
+        try:
+            run = await self.replies.send(chat, as_message(text), model.name if model else "", self.settings.sampling)
+        except UserError as error:
+            self._hand_back(text, f"Not sent: {error}")
+            return
+        if chat is self.chat:
+            await self.transcript.add(run.user)
+            await self.transcript.add(run.turn)
+            self.show_title()
+        self.sample_now()
+        await self.commands.chats.refresh()
+
+    # What the engine says
+
+    def _drain(self) -> None:
+        told = [self._told.popleft() for _ in range(len(self._told))]
+        for event in joined([*told, *self.engine.drain()]):
+            self._handle(event)
+        self.replies.checkpoint()
+        while self._problems:
+            self.flash.say(str(self._problems.popleft()), error=True)
+        self.transcript.settle()
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case TextDelta():
+                run = self.replies.take(event)
+                if run is not None and (view := self.transcript.view_of(run.turn)) is not None:
+                    self.transcript.before_growth()
+                    view.sync()
+            case PromptProgress():
+                self.replies.take(event)
+            case ReplyDone():
+                run = self.replies.finish(event)
+                if run is not None:
+                    self.run_worker(self._finished(run, event), group="finish")
+            case LoadProgress():
+                self.query_one("#load", LoadBar).show(event)
+            case Loaded():
+                self._loaded(event)
+            case LoadFailed():
+                self.loader.ended()
+                self._show_model(None, ())
+                text = "The load was stopped; /open starts it again." if event.cancelled else event.message
+                self.flash.say(text, error=not event.cancelled, stay=True)
+            case ModesChanged():
+                self.sample_now()
+            case Notice():
+                self.flash.say(event.text)
+
+    def _loaded(self, event: Loaded) -> None:
+        self.loader.ended()
+        self.engine_panel.forget()
+        self._show_model(event.model, event.plan)
+        if event.notices:
+            self.flash.say("  ".join(event.notices), stay=True)
+
+    def _show_model(self, model: ModelInfo | None, plan: tuple[PlanLine, ...]) -> None:
+        self.model, self.plan = model, plan
+        self.query_one("#load", LoadBar).hide()
+        self.query_one(TitleBar).show_model(model, "loading" if self.loader.loading else "no model")
+        self.show_welcome()
+        self.sample_now()
+
+    async def _finished(self, run: RunningReply, event: ReplyDone) -> None:
+        if event.reason is FinishReason.TOO_LONG:
+            if run.chat is self.chat:
+                await self.transcript.show(self.chat.turns)
+            self._hand_back(run.user.text, event.message or "The message does not fit the context.")
+        elif (view := self.transcript.view_of(run.turn)) is not None:
+            self.transcript.before_growth()
+            view.sync()
+            self.transcript.settle()
+        if event.reason is FinishReason.ERROR:
+            self.flash.say(event.message or "The reply ended with an error.", error=True)
+        self.sample_now()
+        await self.commands.chats.refresh()
+
+    # Numbers
+
+    def _sample(self) -> None:
+        self._samples += 1
+        if self.replies.running is not None or self._samples % 2 == 0:
+            self.sample_now()
+
+    def sample_now(self) -> None:
+        """Reads the engine's last snapshot and shows it."""
+        self.snapshot = self.engine.snapshot()
+        self.engine_panel.sample(self.snapshot)
+        run = self.replies.running
+        activity = Activity(loading=self.loader.loading)
+        if run is not None:
+            activity = Activity(
+                True, run.stopping, run.prompt, time.monotonic() - run.started, elsewhere=run.chat is not self.chat
+            )
+        self.query_one("#status", StatusLine).show(self.snapshot, activity, not self.panels.is_beside(ENGINE))
+
+    # The shown chat
+
+    async def show_chat(self, chat: Chat) -> None:
+        """Shows another chat; a reply that runs goes on in its own."""
+        self.chat = chat
+        self.show_title()
+        await self.transcript.show(chat.turns)
+        self.show_welcome()
+        self.sample_now()
+        await self.commands.chats.refresh()
+
+    def show_title(self) -> None:
+        """The title bar's title."""
+        self.query_one(TitleBar).show_title(self.chat.shown_title)
+
+    def show_welcome(self) -> None:
+        """The text of an empty chat: the model, its memory plan, the first keys."""
+        width = self.transcript.text_width - 2
+        self.transcript.welcome(welcome_text(self.model, self.loader.loading, self.plan, self.store.path, width))
+
+    def load(self, path: Path | None) -> None:
+        """Loads a model file; None: the one the program was started with."""
+        self.loader.begin(path)
+        self._show_model(None, ())  # the engine closes the old model first
+        self.run_worker(self.loader.load(), group="load")
+
+    def leave(self) -> None:
+        """Ends the program once everything is stored."""
+        if not self._leaving:
+            self._leaving = True
+            self.run_worker(self._leave(), group="leave")
+
+    async def _leave(self) -> None:
+        self.flash.say("Stopping the engine and storing the chat …", stay=True)
+        self.loader.stop()
+        await self._settle_reply()
+        with contextlib.suppress(UserError):  # told of already by the store's on_error
+            await self.commands.chats.keep_draft()
+        await asyncio.to_thread(self.engine.close)
+        self.app.exit(0)
+
+    async def _settle_reply(self, timeout: float = 2.0) -> None:
+        """Stops the running reply, waits a little for its end, and stores it either way."""
+        if self.replies.stop():
+            end = time.monotonic() + timeout
+            while self.replies.running is not None and time.monotonic() < end:
+                await asyncio.sleep(0.02)
+                self._drain()
+        self.replies.abandon()

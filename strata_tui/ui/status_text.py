@@ -1,0 +1,113 @@
+"""The status line's text: a pure function. On narrow screens it carries the engine panel's numbers too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual.content import Content
+
+from ..engine.events import EngineState, Snapshot
+from . import format as f
+from .panel_text import decode_rate, prompt_rate, switch_value
+
+_STATE_STYLE = {
+    EngineState.PROMPT: "$accent",
+    EngineState.DECODE: "$accent",
+    EngineState.CANCELLING: "$warning",
+    EngineState.FAILED: "$error",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What the chat screen knows beyond the snapshot. `prompt` is (tokens read, tokens to read)."""
+
+    running: bool = False
+    stopping: bool = False
+    prompt: tuple[int, int] | None = None
+    seconds: float | None = None  # since the reply began
+    loading: bool = False
+    elsewhere: bool = False  # the running reply belongs to another chat
+
+
+def status_text(snapshot: Snapshot, activity: Activity, width: int, folded: bool) -> Content:
+    """One line of `width` cells: numbers on the left, what the engine does on the right.
+
+    `folded`: the panel is not beside the chat, so its main numbers stand here. What does not fit is
+    left out, the least important first.
+    """
+    state = state_text(snapshot, activity, folded)
+    room = width - state.cell_length - 2
+    chosen: list[tuple[int, Content]] = []
+    used = 0
+    for order, part in sorted(_parts(snapshot, activity, folded), key=lambda item: item[1][0]):
+        need = part[1].cell_length + 2
+        if used + need <= room:
+            chosen.append((order, part[1]))
+            used += need
+    left = Content("  ").join([part for _, part in sorted(chosen, key=lambda item: item[0])])
+    gap = max(1, width - 2 - left.cell_length - state.cell_length)
+    return Content.assemble(" ", left, " " * gap, state, " ")
+
+
+def state_text(snapshot: Snapshot, activity: Activity, short: bool = False) -> Content:
+    """What the engine does, in words; `short`: without the key that stops it, which the footer names, too."""
+    stops = "" if short else ", esc stops"
+    state = snapshot.state
+    style = _STATE_STYLE.get(state, "dim")
+    if activity.running:
+        where = " in another chat" if activity.elsewhere else ""
+        if activity.stopping:
+            return Content.styled("■ stopping…", "$warning")
+        if state is EngineState.DECODE:
+            return Content.styled(f"■ generating{where}{stops}", "$accent")
+        if activity.prompt and activity.prompt[1]:
+            done, total = activity.prompt
+            return Content.styled(f"■ reading prompt {f.count(done)} / {f.count(total)}{stops}", "$accent")
+        return Content.styled(f"■ reading prompt{where}{stops}", "$accent")
+    if activity.loading:
+        return Content.styled(f"loading{stops}", "$accent")
+    if state is EngineState.IDLE:
+        return Content.styled("ready", style)
+    if state is EngineState.EMPTY:
+        return Content.styled("no model", style)
+    return Content.styled(state.value, style)
+
+
+def _parts(snapshot: Snapshot, activity: Activity, folded: bool) -> list[tuple[int, tuple[int, Content]]]:
+    """(position, (importance, text)); importance 0 is kept longest."""
+    parts: list[tuple[int, Content]] = []
+    if snapshot.context_total:
+        ratio = snapshot.context_used / snapshot.context_total
+        style = "$warning" if ratio >= 0.9 else ""
+        meter = "" if folded else f.bar(ratio, 8) + " "
+        parts.append((1, Content.assemble("ctx ", (meter + f.percent(ratio, 0), style))))
+    if activity.running and snapshot.state is EngineState.PROMPT:
+        parts.append((0, Content(f.rate(prompt_rate(snapshot)))))
+    elif (rate := decode_rate(snapshot)) is not None:
+        parts.append((0, Content(f.rate(rate))))
+    if folded and snapshot.model is not None:
+        memory = snapshot.memory
+        parts.append((3, Content(f"hit {f.percent(_hit(snapshot), 0)}")))
+        if memory.on_gpu:
+            parts.append((2, Content(f"vram {f.short_size_of(memory.vram_used, memory.vram_total)}")))
+        else:
+            parts.append((4, Content("arena in RAM")))
+        if snapshot.modes is not None:
+            pinning, stager = switch_value(snapshot.modes.pinning), switch_value(snapshot.modes.stager)
+            parts.append((5, Content(f"pin {_short(pinning)} stg {_short(stager)}")))
+    elif not folded and snapshot.reply is not None:
+        parts.append((2, Content(f"{f.count(snapshot.reply.reply_tokens)} tokens")))
+        if activity.seconds is not None:
+            parts.append((3, Content(f.seconds(activity.seconds))))
+    return list(enumerate(parts))
+
+
+def _hit(snapshot: Snapshot) -> float | None:
+    if snapshot.state is not EngineState.IDLE and snapshot.rates.hit_rate is not None:
+        return snapshot.rates.hit_rate
+    return snapshot.reply.counters.total.hit_rate if snapshot.reply else None
+
+
+def _short(value: str) -> str:
+    return "n/a" if value == "not applicable" else value

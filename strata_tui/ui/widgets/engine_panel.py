@@ -1,0 +1,49 @@
+"""The engine's live numbers, beside the chat or over it."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.widgets import Static
+
+from ...engine.events import Snapshot
+from ..history import RateHistory
+from ..panel_text import join_sections, panel_sections
+
+_LEAST = 24  # cells; below this the panel is being opened or closed
+
+
+class EnginePanel(VerticalScroll):
+    """One Static in a scroll: the whole panel is text, so a refresh is one update."""
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id, classes="section")
+        self.history = RateHistory()
+        self._snapshot = Snapshot()
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="engine-text")
+
+    def on_mount(self) -> None:
+        self.border_title = "Engine"
+
+    def sample(self, snapshot: Snapshot) -> None:
+        """Takes new numbers; draws only while shown."""
+        self.history.add(snapshot)
+        self._snapshot = snapshot
+        if self.display:
+            self.draw()
+
+    def forget(self) -> None:
+        """Another model: what was recorded of the old one is dropped."""
+        self.history.clear()
+
+    def on_resize(self) -> None:
+        self.draw()
+
+    def draw(self) -> None:
+        """Draws the last numbers for the present size."""
+        width, height = self.scrollable_content_region.size
+        if width >= _LEAST:
+            sections = panel_sections(self._snapshot, self.history, width)
+            self.query_one("#engine-text", Static).update(join_sections(sections, width, height))

@@ -1,0 +1,49 @@
+"""A model's load: stage, bytes, and how to stop it."""
+
+from __future__ import annotations
+
+from textual.content import Content
+from textual.widgets import Static
+
+from ...engine.events import LoadProgress
+from ...text import clean_line
+from .. import format as f
+
+
+class LoadBar(Static):
+    """Shown only while a model loads."""
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._progress: LoadProgress | None = None
+        self.display = False
+
+    def show(self, progress: LoadProgress) -> None:
+        """Takes new progress."""
+        self._progress = progress
+        self.display = True
+        self._draw()
+
+    def hide(self) -> None:
+        """The load has ended."""
+        self._progress = None
+        self.display = False
+
+    def on_resize(self) -> None:
+        self._draw()
+
+    def _draw(self) -> None:
+        if self._progress is not None:
+            self.update(load_text(self._progress, self.size.width))
+
+
+def load_text(progress: LoadProgress, width: int) -> Content:
+    """One line: stage, bar, bytes, and the key that stops it. A total of 0 is unknown."""
+    left = f" {clean_line(progress.stage)} "
+    if progress.total <= 0:
+        return Content(left + ("  " + f.size(progress.done) if progress.done else " …") + "  esc stops ")
+    ratio = progress.done / progress.total
+    right = f" {f.size_of(progress.done, progress.total)}  {f.percent(ratio, 0)}  esc stops "
+    room = width - Content(left).cell_length - len(right)
+    meter = f.bar(ratio, min(40, room)) if room >= 6 else ""
+    return Content.assemble(left, (meter, "$primary"), right)
