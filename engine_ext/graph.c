@@ -32,6 +32,9 @@ void st_backend_free(struct st_backend * b) {
     struct st_transport * io = b->tier->transport;
     if (b->inner) {
         ggml_backend_synchronize(b->inner);
+        if (b->tier->compute == b->inner) {
+            b->tier->compute = NULL;  // idle now, and soon gone
+        }
     }
     if (b->ids_host.data) {
         io->iface->memory_free(io, &b->ids_host);
@@ -168,11 +171,26 @@ static int read_ids(struct st_backend * b, const struct st_group * g, const stru
     return 0;
 }
 
+// Two contexts share the slots, each with a compute stream of its own. Loads are ordered against the stream
+// that asked for them; when the other stream takes over, the copies of the last load come before its reads
+// (RAW), and the reads that are queued on the old stream before any copy to come (WAR).
+static int change_stream(struct st_tier * t, ggml_backend_t next) {
+    const struct st_transport_i * io = t->transport->iface;
+    if ((t->compute && io->copies_wait(t->transport, t->compute) < 0) || (t->loaded && io->compute_waits(t->transport, next, t->group_event) < 0)) {
+        return st_fail(t, "the copy stream failed");
+    }
+    t->compute = next;
+    return 0;
+}
+
 // Makes experts order[first..end) resident; b->slot[e] tells where. Slots are claimed in router order, never
 // in the order of completion. `tally`: whether picks count. 0, 1 cancelled, -1 failed.
 static int make_resident(struct st_backend * b, const struct picks * p, int32_t first, int32_t end, bool tally) {
     struct st_tier * t  = b->tier;
     struct st_class * c = p->class_;
+    if (t->compute != b->inner && change_stream(t, b->inner) < 0) {
+        return -1;
+    }
     struct st_phase_counters * count = st_now(t);
     uint64_t picks = 0, hits = 0, evictions = 0;
     int n_loads = 0;

@@ -140,15 +140,16 @@ int st_load_blobs(struct st_tier * t, struct st_class * c, const struct st_load 
         st_stage_give_up(&t->pool, job->tag);
         job->tag = -1;
     }
-    const uint64_t n_done = n_mirror + n_staged;
-    if (result == 0) {
-        // RAW: later work on the compute stream starts when all these copies have completed. Published in
-        // stream order from here on.
-        if (io->record(t->transport, t->group_event) < 0 || io->compute_waits(t->transport, compute, t->group_event) < 0) {
-            result = st_fail(t, "the copy stream failed");
-        }
-    } else if (io->record(t->transport, t->group_event) < 0 || io->wait(t->transport, t->group_event) < 0) {
-        st_fail(t, "the copy stream failed");  // slots given up below must not change any more
+    const bool recorded = io->record(t->transport, t->group_event) == 0;
+    t->loaded = recorded;
+    // RAW: later work on the compute stream starts when all these copies have completed. Published in stream
+    // order from here on.
+    if (result == 0 && (!recorded || io->compute_waits(t->transport, compute, t->group_event) < 0)) {
+        result = st_fail(t, "the copy stream failed");
+    }
+    // Slots that are given up below must not change any more.
+    if (result != 0 && recorded && io->wait(t->transport, t->group_event) < 0) {
+        st_fail(t, "the copy stream failed");
     }
     for (int i = 0; i < n; i++) {
         if (result == 0) {
@@ -157,10 +158,12 @@ int st_load_blobs(struct st_tier * t, struct st_class * c, const struct st_load 
             st_residency_abandon(&c->residency, loads[i].slot);
         }
     }
-    ST_COUNT(count, loads, n_done);
-    ST_COUNT(count, loads_mirror, n_mirror);
-    ST_COUNT(count, loads_staged, n_staged);
-    ST_COUNT(count, bytes_copied, n_done * c->blob_bytes);
+    if (result == 0) {
+        ST_COUNT(count, loads, n);
+        ST_COUNT(count, loads_mirror, n_mirror);
+        ST_COUNT(count, loads_staged, n_staged);
+        ST_COUNT(count, bytes_copied, (uint64_t) n * c->blob_bytes);
+    }
     ST_COUNT(count, wait_ns, now_ns() - start);
     return result;
 }

@@ -101,10 +101,10 @@ int st_pool_apply(struct st_tier * t, enum st_pin pin, enum st_profile profile) 
     const bool try_pin = decide_pin(t, pin, &m, bytes);
 
     if (t->pool_built) {
-        t->pool_built = false;
         if (st_stage_drain(&t->pool) < 0) {
             return st_fail(t, "a copy to the slots failed");
         }
+        t->pool_built = false;
         st_stage_free(&t->pool);
     }
     if (st_stage_init(&t->pool, t->transport, n, t->max_stride, try_pin) < 0) {

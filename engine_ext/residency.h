@@ -33,7 +33,8 @@ struct st_residency {
 bool st_residency_init(struct st_residency * r, int32_t n_keys, int32_t n_slots);
 void st_residency_free(struct st_residency * r);
 
-// Starts a group: the experts of one layer (or of a part of a batch) that must be resident together.
+// Starts a group: the experts of one layer (or of a part of a batch) that must be resident together. Comes
+// before the first claim, and after every load of the group before has ended (published or abandoned).
 void st_residency_begin(struct st_residency * r);
 
 // The slot where `key` is RESIDENT, or -1.

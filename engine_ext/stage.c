@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 int st_stage_init(struct st_stage_pool * p, struct st_transport * t, int n, size_t size, bool pin) {
-    *p = (struct st_stage_pool) { .transport = t, .n_buffers = n, .buffer_size = size };
+    *p = (struct st_stage_pool) { .transport = t, .buffer_size = size };  // without buffers until all is there: nothing can be claimed
     if (n <= 0 || size == 0 || size > SIZE_MAX / (size_t) n) {
         return -1;
     }
@@ -17,6 +17,7 @@ int st_stage_init(struct st_stage_pool * p, struct st_transport * t, int n, size
         p->buffers = NULL;
         return -1;
     }
+    p->n_buffers = n;
     for (int b = 0; b < n; b++) {
         p->buffers[b].data  = (uint8_t *) p->slab.data + (size_t) b * size;
         p->buffers[b].event = t->iface->event_new(t);
@@ -41,7 +42,8 @@ void st_stage_free(struct st_stage_pool * p) {
     }
     p->transport->iface->memory_free(p->transport, &p->slab);
     free(p->buffers);
-    p->buffers = NULL;
+    p->buffers   = NULL;
+    p->n_buffers = 0;
 }
 
 // Frees the buffers whose copies have completed. Returns 0 or -2.
@@ -116,17 +118,18 @@ int st_stage_queue(struct st_stage_pool * p, int b, const struct st_copy * copie
     buf->state    = ST_STAGE_IN_FLIGHT;  // before the first copy: a failure half-way must not free it
     buf->recorded = false;
     buf->queued   = p->n_queued++;
-    for (int i = 0; i < n; i++) {
+    int result = 0;
+    for (int i = 0; i < n && result == 0; i++) {
         assert(copies[i].src_offset + copies[i].size <= p->buffer_size);
         if (p->transport->iface->copy(p->transport, copies[i].dst, buf->data + copies[i].src_offset, copies[i].size) < 0) {
-            return -2;
+            result = -2;
         }
     }
     if (p->transport->iface->record(p->transport, buf->event) < 0) {
         return -2;
     }
     buf->recorded = true;
-    return 0;
+    return result;
 }
 
 void st_stage_give_up(struct st_stage_pool * p, int b) {

@@ -13,7 +13,6 @@
 #ifndef STRATA_STAGE_H
 #define STRATA_STAGE_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -58,8 +57,9 @@ int st_stage_try_claim(struct st_stage_pool * p);
 int st_stage_wait_oldest(struct st_stage_pool * p);
 // FILLING -> READY: the bytes are all there.
 void st_stage_ready(struct st_stage_pool * p, int b);
-// READY -> IN_FLIGHT: queues the copies and records the buffer's event. On failure (-2) the buffer stays
-// IN_FLIGHT with no recorded event and is never used again: its copies may or may not have been queued.
+// READY -> IN_FLIGHT: queues the copies and records the buffer's event. On failure (-2) the buffer is IN_FLIGHT
+// too, since some copies may have been queued: it becomes free when its event, recorded behind them, has
+// completed, or never, where even that could not be recorded.
 int st_stage_queue(struct st_stage_pool * p, int b, const struct st_copy * copies, int n);
 // FILLING or READY -> FREE: nothing was queued from it (a failed read, a cancel).
 void st_stage_give_up(struct st_stage_pool * p, int b);

@@ -49,7 +49,7 @@ struct st_stager {
 int st_stager_init(struct st_stager * s, st_fill_fn fill, void * ctx);
 void st_stager_free(struct st_stager * s);  // no job may be open
 // Creates threads as needed (0 to ST_STAGER_MAX_THREADS take part). Returns the number that take part: it is
-// smaller when the system refuses threads.
+// smaller when the system refuses threads. One thread at a time may call it.
 int st_stager_set_threads(struct st_stager * s, int n);
 void st_stager_submit(struct st_stager * s, struct st_job * job);
 // The next finished job, in order of completion; the caller fills pieces itself while there are some, then

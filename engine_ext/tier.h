@@ -130,7 +130,9 @@ struct st_tier {
     bool stager_built;
     int threads_wanted;    // 0: by profile
     struct st_job * jobs;  // [max_experts]
-    void * group_event;
+    void * group_event;    // recorded behind the copies of the last load
+    bool loaded;           // ... at least once
+    ggml_backend_t compute;  // the compute stream that last read slots: another one must be ordered behind it
     struct st_mirror mirror;
     size_t mirror_used;    // of the last chunk
     bool mirror_full;      // the limit is reached, or the driver refused more

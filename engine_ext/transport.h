@@ -4,8 +4,9 @@
 // streams. An event recorded on it completes when everything queued before it has completed. A compute
 // stream is named by an opaque pointer (a ggml backend in the real transports).
 //
-// Every function that returns int returns 0 (or what it says) on success and a negative number on failure;
-// a failed transport stays failed, and what was queued on it is unknown.
+// Every function that returns int returns 0 (or what it says) on success and a negative number on failure.
+// A copy may be refused without harm to those queued before it; after any other failure the transport is of
+// no use, and what was queued on it is unknown.
 #ifndef STRATA_TRANSPORT_H
 #define STRATA_TRANSPORT_H
 

@@ -88,7 +88,7 @@ def cache_lines(snapshot: Snapshot, history: RateHistory, width: int) -> Lines:
     lines = [
         Content.assemble((f"{label:{first}}", "dim"), f"{reply_text:>{last}}{total_text:>{last}}")
         for label, reply_text, total_text in zip(
-            ("hit", "hits", "misses", "evictions", "swaps"), _counter_texts(reply), _counter_texts(total), strict=True
+            ("hit, prompt", "hit, decode", "hits", "misses", "evictions", "swaps"), _counter_texts(reply), _counter_texts(total), strict=True
         )
     ]
     rates = snapshot.rates
@@ -120,7 +120,7 @@ def context_lines(snapshot: Snapshot, width: int) -> Lines:
 
 
 def switch_lines(snapshot: Snapshot, width: int) -> Lines:
-    """Each switch as the engine reports it: key, name, state in force, and the reason."""
+    """Each switch: key, name and the setting on the left; on the right the state in force; then the reason."""
     modes = snapshot.modes
     lines: Lines = []
     for action_id, name, state in (
@@ -128,7 +128,8 @@ def switch_lines(snapshot: Snapshot, width: int) -> Lines:
         ("stager", "stager", modes.stager if modes else None),
     ):
         key = BY_ID[action_id].keys[0]
-        lines.append(pair(f"{key} {name}", switch_value(state), width))
+        setting = f" {state.wanted}" if state else ""
+        lines.append(pair(f"{key} {name}{setting}", switch_value(state), width))
         lines.extend(_note(_reason(state), width))
     lines.append(pair("stage pool built", f"{modes.pool_generation} x" if modes else f.DASH, width))
     return lines
@@ -157,7 +158,7 @@ def _reason(state: SwitchState | None) -> str:
     if state is None:
         return ""
     if state.pending:
-        return f"asked for: {state.wanted}"
+        return "from the next round on"
     return state.reason.removeprefix(f"{state.actual}: ")  # it stands in the line above
 
 
@@ -199,16 +200,17 @@ def _trend(label: str, values: deque[float | None], top: float | None, value: st
 
 
 def _columns(width: int) -> tuple[int, int]:
-    last = max(8, (width - 10) // 2)
-    return max(9, width - 2 * last), last
+    last = max(8, (width - 12) // 2)
+    return max(11, width - 2 * last), last
 
 
 def _counter_texts(counters: Counters | None) -> list[str]:
     if counters is None:
-        return [f.DASH] * 5
+        return [f.DASH] * 6
     total = counters.total
     return [
-        f.percent(total.hit_rate),
+        f.percent(counters.prompt.hit_rate),
+        f.percent(counters.decode.hit_rate),
         f.count(total.hits),
         f.count(total.misses),
         f.count(total.evictions),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from textual.content import Content
 
 from ..engine.events import EngineState, Snapshot
+from ..engine.modes import SwitchState
 from . import format as f
 from .panel_text import decode_rate, prompt_rate, switch_value
 
@@ -92,10 +93,10 @@ def _parts(snapshot: Snapshot, activity: Activity, folded: bool) -> list[tuple[i
         if memory.on_gpu:
             parts.append((2, Content(f"vram {f.short_size_of(memory.vram_used, memory.vram_total)}")))
         else:
-            parts.append((4, Content("arena in RAM")))
+            parts.append((4, Content("RAM arena")))
         if snapshot.modes is not None:
-            pinning, stager = switch_value(snapshot.modes.pinning), switch_value(snapshot.modes.stager)
-            parts.append((5, Content(f"pin {_short(pinning)} stg {_short(stager)}")))
+            pinning, stager = _switch(snapshot.modes.pinning), _switch(snapshot.modes.stager)
+            parts.append((5, Content(f"pin {pinning} stg {stager}")))
     elif not folded and snapshot.reply is not None:
         parts.append((2, Content(f"{f.count(snapshot.reply.reply_tokens)} tokens")))
         if activity.seconds is not None:
@@ -106,8 +107,11 @@ def _parts(snapshot: Snapshot, activity: Activity, folded: bool) -> list[tuple[i
 def _hit(snapshot: Snapshot) -> float | None:
     if snapshot.state is not EngineState.IDLE and snapshot.rates.hit_rate is not None:
         return snapshot.rates.hit_rate
-    return snapshot.reply.counters.total.hit_rate if snapshot.reply else None
+    return snapshot.reply.counters.decode.hit_rate if snapshot.reply else None
 
 
-def _short(value: str) -> str:
-    return "n/a" if value == "not applicable" else value
+def _switch(state: SwitchState) -> str:
+    """The setting, then the state in force where it is another: "a:ram" (automatic), "on:n/a"."""
+    actual = "n/a" if state.actual == "not applicable" else switch_value(state)
+    setting = "a" if state.wanted == "auto" else state.wanted
+    return actual if actual == setting else f"{setting}:{actual}"

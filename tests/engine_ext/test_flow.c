@@ -33,6 +33,7 @@ struct world {
     bool expect_mapped, filling_mirror;
     _Atomic int64_t fail_read_in, cancel_in_reads;  // counted down; 0 is not reached again
     int64_t cancel_in_calls;
+    int n_refused;                // copies, since the pool was built
     bool read_failed, big;
 };
 
@@ -260,11 +261,13 @@ static int make_resident(const struct st_group * g, const int32_t * experts, int
 }
 
 static void check_pool(void) {
+    int n_lost_buffers = 0;
     for (int b = 0; b < w.t.pool.n_buffers; b++) {
         const enum st_stage_state s = w.t.pool.buffers[b].state;
         CHECK("flow-no buffer is left FILLING or READY", s == ST_STAGE_FREE || s == ST_STAGE_IN_FLIGHT);
-        CHECK("flow-no buffer is lost", st_sim_failed(w.t.transport) || s == ST_STAGE_FREE || w.t.pool.buffers[b].recorded);
+        n_lost_buffers += s == ST_STAGE_IN_FLIGHT && !w.t.pool.buffers[b].recorded;
     }
+    CHECK("flow-a buffer is lost only to a failed copy", st_sim_failed(w.t.transport) || n_lost_buffers <= w.n_refused);
     CHECK("flow-no fill is left running", st_stager_open(&w.t.stager) == 0);
 }
 
@@ -286,6 +289,8 @@ static bool layer(const struct st_group * g) {
     const int result = make_resident(g, all, n, slots, loads, &n_loads);
     w.cancel_in_calls = 0;
     w.cancel_in_reads = w.fail_read_in = -1;
+    const bool refused = result < 0 && strstr(t->error, "a copy to slot");
+    w.n_refused += refused;
     if (had_pool) {
         check_pool();
     }
@@ -313,8 +318,8 @@ static bool layer(const struct st_group * g) {
     } else {
         CHECK("flow-result", result == -1);
         CHECK("flow-a failure says why", t->error[0] != '\0');
-        CHECK("flow-a failure has a cause", w.read_failed || st_sim_failed(t->transport) || !had_pool);
-        CHECK("flow-names the file", !w.read_failed || st_sim_failed(t->transport) || strstr(t->error, "could not be read from the file"));
+        CHECK("flow-a failure has a cause", w.read_failed || st_sim_failed(t->transport) || refused || !had_pool || w.n_refused >= t->pool.n_buffers);
+        CHECK("flow-names the file", !w.read_failed || refused || st_sim_failed(t->transport) || strstr(t->error, "could not be read from the file"));
         n_failed_reads += w.read_failed;
         t->error[0] = '\0';
     }
@@ -342,6 +347,7 @@ static void apply_modes(void) {
     }
     CHECK("flow-modes fail only without memory", (result < 0) == refuse_memory && (t->error[0] != '\0') == refuse_memory);
     t->error[0] = '\0';
+    w.n_refused = 0;
     if (result < 0) {
         w.expect_mapped = before;
         return;
@@ -422,6 +428,11 @@ static uint64_t life(uint64_t steps) {
                 if (lossy && one_in(&rng, 8)) {
                     static const enum st_sim_call kinds[] = { ST_SIM_COPY, ST_SIM_RECORD, ST_SIM_QUERY, ST_SIM_WAIT, ST_SIM_COMPUTE_WAITS, ST_SIM_COPIES_WAIT };
                     st_sim_fail_at(t->transport, kinds[below(&rng, 6)], (uint64_t) (1 + below(&rng, 12)));
+                }
+                break;
+            case 12:
+                if (one_in(&rng, 4)) {
+                    st_sim_fail_at(t->transport, ST_SIM_REFUSE, (uint64_t) (1 + below(&rng, 12)));
                 }
                 break;
             default:

@@ -15,9 +15,11 @@ struct model {
     uint64_t queued[MAX_BUFFERS];
     uint64_t n_queued;
     uint8_t fill[MAX_BUFFERS];
+    bool refused;  // a copy was refused: what the slots hold is unknown
     uint8_t in_slot[SLOTS][BYTES];  // what is there when everything has ended
 };
 
+static enum st_sim_call armed;  // the failure that was put in
 static uint64_t rng;
 static const int pool_sizes[] = { 1, 2, 3, 4, 16 };
 static uint8_t arena[SLOTS][BYTES];
@@ -106,9 +108,12 @@ static void queue(struct st_stage_pool * p, struct model * m, int b) {
     }
     const int result = st_stage_queue(p, b, copies, n);
     m->state[b]    = ST_STAGE_IN_FLIGHT;
-    m->recorded[b] = result == 0;
+    // A refused copy has an event behind it, a refused event has not.
+    m->recorded[b] = !st_sim_failed(p->transport) && (result == 0 || armed != ST_SIM_REFUSE_RECORD);
     m->queued[b]   = m->n_queued++;
-    CHECK("stage-queue fails only with the transport", result == (st_sim_failed(p->transport) ? -2 : 0));
+    CHECK("stage-queue fails only with a copy", result == 0 || (result == -2 && (n > 0 || armed == ST_SIM_REFUSE_RECORD || st_sim_failed(p->transport))));
+    CHECK("stage-queue tells that the transport failed", result == -2 || !st_sim_failed(p->transport));
+    m->refused = m->refused || result < 0;
     compare(p, m);
 }
 
@@ -137,7 +142,7 @@ static void drain(struct st_stage_pool * p, struct model * m) {
     CHECK("stage-drain fails only with the transport", result == 0 || (result == -2 && st_sim_failed(p->transport)));
     compare(p, m);
     CHECK("stage-drain leaves nothing in flight", result < 0 || count(p, m, ST_STAGE_IN_FLIGHT, true) == 0);
-    if (!st_sim_failed(p->transport)) {
+    if (!m->refused && !st_sim_failed(p->transport)) {
         CHECK("stage-every byte arrived", memcmp(arena, m->in_slot, sizeof arena) == 0);
     }
 }
@@ -161,10 +166,13 @@ static uint64_t life(uint64_t steps) {
     st_sim_fail_at(t, ST_SIM_PIN, refused);
     CHECK("stage-init", st_stage_init(&p, t, n_buffers, BYTES, pin) == 0);
     CHECK("stage-tells whether it is pinned", p.slab.pinned == (pin && !refused && t->iface->can_pin));
+    armed = ST_SIM_CALLS;  // none
     if (one_in(&rng, 2)) {
-        static const enum st_sim_call kinds[] = { ST_SIM_COPY, ST_SIM_RECORD, ST_SIM_QUERY, ST_SIM_WAIT };
-        st_sim_fail_at(t, kinds[below(&rng, 4)], 1 + draw(&rng) % 500);
+        static const enum st_sim_call kinds[] = { ST_SIM_COPY, ST_SIM_RECORD, ST_SIM_QUERY, ST_SIM_WAIT, ST_SIM_REFUSE, ST_SIM_REFUSE_RECORD };
+        armed = kinds[below(&rng, 6)];
+        st_sim_fail_at(t, armed, 1 + draw(&rng) % 500);
     }
+    st_sim_fail_at(t, ST_SIM_PIN, 0);
     const bool busy = one_in(&rng, 2);  // the pool is mostly full: back-pressure
     uint64_t n = 0;
     for (int after = 0; n < steps && after < 50; n++) {
@@ -206,8 +214,13 @@ static uint64_t life(uint64_t steps) {
     if (one_in(&rng, 2)) {
         drain(&p, &m);
     }
+    if (m.refused && armed == ST_SIM_REFUSE_RECORD && !st_sim_failed(t)) {  // the pool cannot know when those copies end
+        void * event = t->iface->event_new(t);
+        CHECK("stage-event", event && t->iface->record(t, event) == 0 && t->iface->wait(t, event) == 0);
+        t->iface->event_free(t, event);
+    }
     st_stage_free(&p);  // waits by itself
-    if (!st_sim_failed(t)) {
+    if (!m.refused && !st_sim_failed(t)) {
         CHECK("stage-free waits for every copy", memcmp(arena, m.in_slot, sizeof arena) == 0);
     }
     t->iface->free(t);

@@ -123,9 +123,12 @@ static void failures(uint64_t seed) {
                 io->event_free(t, event2);
             }
         }
-        const bool once = call == ST_SIM_EVENT_NEW || call == ST_SIM_MEMORY || call == ST_SIM_PIN;
+        const bool once = call == ST_SIM_EVENT_NEW || call == ST_SIM_MEMORY || call == ST_SIM_PIN || call == ST_SIM_REFUSE || call == ST_SIM_REFUSE_RECORD;
         CHECK("sim-fails at the k-th call", before == 2);
         CHECK("sim-fails for good, or once", failed == (once ? 1 : 4) && st_sim_failed(t) == !once);
+        if (once) {
+            CHECK("sim-call", io->record(t, event) == 0 && io->wait(t, event) == 0);
+        }
         io->memory_free(t, &m);
         io->event_free(t, event);
         st_sim_compute_free(t, compute);

@@ -96,6 +96,32 @@ static void order(uint32_t delay_us, int n) {
     io->free(t);
 }
 
+// Each copy reads what the one before it wrote, so that two in the wrong order lose the first cell's bytes. The
+// queue grows while its first entry lies in the middle.
+static void chain(void) {
+    enum { CELLS = 400 };
+    static uint8_t cells[CELLS][BYTES];
+    struct st_transport * t = st_transport_thread_new(20, draw(&rng));
+    const struct st_transport_i * io = t->iface;
+    void * event = io->event_new(t);
+    memset(cells, 0, sizeof cells);
+    memset(cells[0], 9, BYTES);
+    for (int i = 1; i < CELLS; i++) {
+        CHECK("thread-copy", io->copy(t, cells[i], cells[i - 1], BYTES) == 0);
+        if (i == 30) {
+            CHECK("thread-record", io->record(t, event) == 0);
+        } else if (i == 60) {
+            CHECK("thread-wait", io->wait(t, event) == 0);
+        }
+    }
+    CHECK("thread-record", io->record(t, event) == 0 && io->wait(t, event) == 0);
+    for (int i = 0; i < CELLS; i++) {
+        CHECK("thread-order of all copies", cells[i][0] == 9 && cells[i][BYTES - 1] == 9);
+    }
+    io->event_free(t, event);
+    io->free(t);
+}
+
 // With a delay a copy is seen under way; without waiting its bytes would be wrong.
 static void delay(void) {
     int under_way = 0;
@@ -215,6 +241,7 @@ int main(int argc, char ** argv) {
     short_memory();
     order(0, 5000);
     order(20, 250);
+    chain();
     delay();
     drains();
     random_run(check_args.steps, 0);

@@ -51,7 +51,8 @@ def test_numbers_of_a_gpu() -> None:
     assert line("VRAM", shown) == "VRAM 21.0 / 24.0 GiB"
     assert line("trunk", shown) == "trunk 2.0G KV 3.0G slots 16.0G"
     assert line("pinned", shown) == "pinned RAM 1.0 GiB"
-    assert line("hit ", shown) == "hit 93.1 % 75.0 %"
+    assert line("hit, prompt", shown) == f"hit, prompt {DASH} {DASH}"
+    assert line("hit, decode", shown) == "hit, decode 93.1 % 75.0 %"
     assert line("hits", shown) == "hits 931 15 000"
     assert line("misses", shown) == "misses 69 5 000"
     assert line("evictions", shown) == "evictions 60 4 900"
@@ -88,7 +89,7 @@ def test_before_a_model_everything_is_unknown() -> None:
 def test_a_model_without_a_reply_has_dashes_for_the_reply() -> None:
     shown = text(replace(LIVE, reply=None, counters=Counters(), rates=LiveRates()))
     assert line("hits", shown) == f"hits {DASH} 0"
-    assert line("hit ", shown) == f"hit {DASH} {DASH}"
+    assert line("hit, decode", shown) == f"hit, decode {DASH} {DASH}"
     assert line("decode", shown) == f"decode {DASH}"
 
 
@@ -104,8 +105,8 @@ def test_a_dense_model_has_no_experts() -> None:
 
 def test_switches_show_the_state_and_the_reason() -> None:
     shown = text(LIVE)
-    assert line("f7", shown) == "f7 pinning on"
-    assert line("f8", shown) == "f8 stager ram"
+    assert line("f7", shown) == "f7 pinning auto on"
+    assert line("f8", shown) == "f8 stager auto ram"
     assert "auto: ram, 98 % of sampled pages" in shown
     assert line("stage pool", shown) == "stage pool built 3 x"
 
@@ -113,14 +114,14 @@ def test_switches_show_the_state_and_the_reason() -> None:
 def test_a_pending_switch_never_shows_the_wish_as_the_state() -> None:
     pending = SwitchState("off", "on", "auto: on", pending=True)
     shown = text(replace(LIVE, modes=ModesState(pending, RAM, 3)))
-    assert line("f7", shown) == "f7 pinning …"
-    assert "asked for: off" in shown
+    assert line("f7", shown) == "f7 pinning off …"
+    assert "from the next round on" in shown
 
 
 def test_a_switch_that_means_nothing_says_why() -> None:
     state = SwitchState("auto", "not applicable", "not applicable: no GPU")
     shown = text(replace(LIVE, modes=ModesState(state, RAM, 1)))
-    assert line("f7", shown) == "f7 pinning not applicable"
+    assert line("f7", shown) == "f7 pinning auto not applicable"
     assert "\n  no GPU\n" in shown
 
 

@@ -22,9 +22,18 @@ LIVE = Snapshot(
 
 def test_folded_it_carries_the_panel() -> None:
     shown = status_text(LIVE, Activity(running=True), 80, folded=True).plain
-    for part in ("ctx 40 %", "18.3 tok/s", "hit 93 %", "vram 21.0/24.0G", "pin on stg ram", "■ generating"):
+    for part in ("ctx 40 %", "18.3 tok/s", "hit 93 %", "vram 21.0/24.0G", "■ generating"):
         assert part in shown
     assert len(shown) == 80
+    idle = status_text(replace(LIVE, state=EngineState.IDLE), Activity(), 80, folded=True).plain
+    assert "pin a:on stg a:ram" in idle
+
+
+def test_a_chosen_switch_shows_setting_and_state() -> None:
+    none = SwitchState("on", "not applicable", "not applicable: no GPU")
+    modes = ModesState(none, SwitchState("ram", "ram", "chosen"), 2)
+    shown = status_text(replace(LIVE, modes=modes, state=EngineState.IDLE), Activity(), 100, folded=True).plain
+    assert "pin on:n/a stg ram" in shown
 
 
 def test_beside_the_panel_it_is_about_the_reply() -> None:
@@ -58,4 +67,4 @@ def test_states_in_words() -> None:
 
 def test_without_a_gpu_it_says_where_the_arena_is() -> None:
     shown = status_text(replace(LIVE, memory=MemoryReport("CPU")), Activity(), 100, folded=True).plain
-    assert "arena in RAM" in shown and "vram" not in shown
+    assert "RAM arena" in shown and "vram" not in shown

@@ -144,5 +144,5 @@ def foot_text(turn: Turn) -> str:
         parts.append(f"{f.count(stats.reply_tokens)} tokens")
         parts.append(f.rate(stats.decode_rate))
         parts.append(f"first {f.seconds(stats.first_token_seconds)}")
-        parts.append(f"hit {f.percent(stats.counters.total.hit_rate)}")
+        parts.append(f"hit {f.percent(stats.counters.decode.hit_rate)}")
     return "  ".join(parts)

@@ -1,0 +1,224 @@
+"""Removes one guard of the pure parts at a time and shows which named check of the test programs fails for it.
+
+Prints a line for each guard. Ends with 1 when a guard can be removed and no check notices, or when it is noticed
+by another check than the one that stands for it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pure_parts
+
+FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-g", "-O1", "-pthread"]  # no -Werror: what lost its use may stay behind
+STEPS = {
+    "test_residency": 50_000,
+    "test_stage": 200_000,
+    "test_stager": 2_000,
+    "test_flow": 15_000,
+    "test_transport_thread": 20_000,
+}
+SECONDS = 20  # until a mutant counts as hanging, unless a hang is what is expected of it
+FAILED = re.compile(r"check failed: (.+?): |transport_sim: (\w+)|Assertion `(.+?)' failed")
+
+
+@dataclass(frozen=True)
+class Guard:
+    """In `part`.c, `old` becomes `new` (the `nth` place where it stands); then `program` fails with one of `checks`."""
+
+    what: str
+    part: str
+    old: str
+    new: str
+    program: str
+    checks: tuple[str, ...]
+    nth: int = 0
+    seconds: int = SECONDS
+
+
+GUARDS = [
+    # --- stage.c
+    Guard("reap asks whether the copy has completed", "stage",
+          "if (done) {", "if (done || 1) {", "test_stage",
+          ("stage-free means that the copy has ended", "stage-claims nothing in flight")),
+    Guard("wait_oldest waits", "stage",
+          "p->transport->iface->wait(p->transport, oldest->event) < 0", "0", "test_stage",
+          ("stage-wait ends after the copy",)),
+    Guard("wait_oldest takes the oldest", "stage",
+          "buf->queued < oldest->queued", "buf->queued > oldest->queued", "test_stage",
+          ("stage-waits for the oldest",)),
+    Guard("reap skips events that were not recorded", "stage",
+          "buf->state != ST_STAGE_IN_FLIGHT || !buf->recorded", "buf->state != ST_STAGE_IN_FLIGHT", "test_stage",
+          ("EVENT_NOT_RECORDED", "stage-claims nothing whose copy failed")),
+    Guard("wait_oldest skips events that were not recorded", "stage",
+          "== ST_STAGE_IN_FLIGHT && buf->recorded && (", "== ST_STAGE_IN_FLIGHT && (", "test_stage",
+          ("EVENT_NOT_RECORDED", "stage-waits for the oldest", "stage-waits for nothing when nothing is in flight")),
+    Guard("a buffer counts as in flight before its first copy", "stage",
+          "result = -2;", "buf->state = ST_STAGE_FREE;\n            return -2;",
+          "test_stage", ("stage-states", "stage-a failed copy never frees its buffer", "stage-free means that the copy has ended")),
+    Guard("the event is recorded after the copies", "stage",
+          "p->transport->iface->record(p->transport, buf->event) < 0", "0", "test_stage",
+          ("EVENT_NOT_RECORDED",)),
+    Guard("freeing the pool waits for its copies", "stage",
+          "(void) st_stage_drain(p);", "", "test_stage",
+          ("FREED_IN_FLIGHT",)),
+    Guard("drain waits for all", "stage",
+          "if (r <= 0) {", "if (r <= 1) {", "test_stage",
+          ("stage-drain fails only with the transport", "stage-drain leaves nothing in flight")),
+    # --- residency.c
+    Guard("the running group keeps its slots", "residency",
+          "s < 0 || r->group[s] == r->current", "s < 0", "test_residency",
+          ("residency-claims while a slot is left", "r->state[s] != ST_SLOT_LOADING")),
+    Guard("a use marks the slot for the running group", "residency",
+          "r->group[s] = r->current;", "", "test_residency",
+          ("residency-claims while a slot is left", "r->state[s] != ST_SLOT_LOADING")),
+    Guard("a use makes the slot the newest", "residency",
+          "list_push_newest(r, s);", "list_push_oldest(r, s);", "test_residency",
+          ("residency-lru order", "residency-claims the least recently used", "residency-claims while a slot is left")),
+    Guard("an evicted key leaves the table", "residency",
+          "r->slot_of[*evicted] = -1;", "", "test_residency",
+          ("residency-table", "residency-find")),
+    Guard("an abandoned key leaves the table", "residency",
+          "r->slot_of[r->key_of[s]] = -1;", "", "test_residency",
+          ("residency-table", "r->slot_of[key] < 0")),
+    Guard("an abandoned slot is the next to be claimed", "residency",
+          "list_remove(r, s);\n    list_push_oldest(r, s);", "", "test_residency",
+          ("residency-lru order", "residency-claims the least recently used", "residency-claims while a slot is left")),
+    Guard("a slot is found only when it is published", "residency",
+          "s >= 0 && r->state[s] == ST_SLOT_RESIDENT ? s : -1", "s", "test_residency",
+          ("residency-not found while loading", "residency-find")),
+    # --- load.c
+    Guard("copies wait for the reads of their slots", "load",
+          "io->copies_wait(t->transport, compute) < 0", "0", "test_flow",
+          ("OVERWRITTEN_TOO_EARLY",)),
+    Guard("reads wait for the copies to their slots", "load",
+          " || io->compute_waits(t->transport, compute, t->group_event) < 0", "", "test_flow",
+          ("READ_TOO_EARLY",)),
+    Guard("slots are given up only when nothing writes to them", "load",
+          "recorded && io->wait(t->transport, t->group_event) < 0", "false", "test_flow",
+          ("flow-a slot that was given up does not change any more",)),
+    Guard("what was not loaded is not published", "load",
+          "st_residency_abandon(&c->residency", "st_residency_publish(&c->residency", "test_flow",
+          ("flow-published when all is well, else not",)),
+    Guard("a cancel collects the fills that run", "load",
+          "for (; open > 0; open--) {", "for (; open < 0; open--) {", "test_flow",
+          ("flow-no buffer is left FILLING or READY",)),
+    Guard("a failed read gives its buffer up", "load",
+          "st_stage_give_up(&t->pool, job->tag);", "", "test_flow",
+          ("flow-no buffer is left FILLING or READY",)),
+    Guard("a failed read fails the load", "load",
+          "if (job->failed) {", "if (0) {", "test_flow",
+          ("flow-no success with a failed read", "WRONG_BYTES", "flow-published when all is well, else not")),
+    # --- mirror.c, pool.c
+    Guard("a failed read leaves the mirror without that expert", "mirror",
+          "if (job->failed) {", "if (0) {", "test_flow",
+          ("flow-mirror fails only with a read", "WRONG_BYTES")),
+    Guard("pinned is asked of the memory", "pool",
+          "m.pinned        = t->pool.slab.pinned;", "m.pinned        = try_pin;", "test_flow",
+          ("flow-modes say where the bytes are",)),
+    # --- stager.c
+    Guard("a failed piece fails its job", "stager",
+          "job->failed = true;", "", "test_stager",
+          ("stager-failed",)),
+    Guard("a job is done only when all its pieces are", "stager",
+          "if (--job->left > 0) {", "if (--job->left > 1) {", "test_stager",
+          ("stager-all pieces filled", "stager-NULL only when no job is open", "hang"), seconds=4),
+    Guard("only threads that take part take pieces", "stager",
+          "index < s->n_active ? take(s, &piece) : NULL", "take(s, &piece)", "test_stager",
+          ("stager-not more threads than take part", "stager-without threads the collector fills")),
+    Guard("threads are woken for a job of several pieces", "stager",
+          "pthread_cond_broadcast(&s->work);\n    }  //", "}  //", "test_stager",
+          ("hang",), seconds=2),
+    Guard("the collector is woken for a finished job", "stager",
+          "pthread_cond_signal(&s->done);", "", "test_stager",
+          ("hang",), seconds=2),
+    # --- transport_thread.c
+    Guard("the compute side waits for the event", "transport_thread",
+          "return tt_wait(base, event);", "return 0;", "test_transport_thread",
+          ("thread-compute sees the copy",)),
+    Guard("wait waits", "transport_thread",
+          "while (t->n_done < ((struct event *) event)->number) {", "while (0) {", "test_transport_thread",
+          ("thread-query after wait",)),
+    Guard("query asks how many copies are done", "transport_thread",
+          "t->n_done >= ((struct event *) event)->number;", "1;", "test_transport_thread",
+          ("thread-delay makes copies late",)),
+    Guard("a copy counts as done after its bytes are there", "transport_thread",
+          "    t->n_done++;\n", "", "test_transport_thread", ("hang",), seconds=2),
+    Guard("a queue that grows keeps its order", "transport_thread",
+          "queue[i] = t->queue[(t->head + i) % t->capacity];", "queue[i] = t->queue[i];", "test_transport_thread",
+          ("thread-order of all copies",)),
+    Guard("the end runs what is queued", "transport_thread",
+          "if (t->count == 0) {\n            break;", "if (t->stop) {\n            break;", "test_transport_thread",
+          ("thread-free drains",)),
+]
+
+
+def mutated(guard: Guard) -> str:
+    """The part's text without the guard."""
+    text = (pure_parts.ENGINE_EXT / f"{guard.part}.c").read_text()
+    places = [m.start() for m in re.finditer(re.escape(guard.old), text)]
+    if guard.nth >= len(places):
+        raise LookupError(f"{guard.part}.c has no `{guard.old}` to remove (guard: {guard.what})")
+    at = places[guard.nth]
+    return text[:at] + guard.new + text[at + len(guard.old) :]
+
+
+def failed_check(stderr: str) -> str | None:
+    """The name of the check that failed first, or None."""
+    found = FAILED.search(stderr)
+    return next(group for group in found.groups() if group) if found else None
+
+
+def objects_of(cc: str, program: pure_parts.Program, folder: Path) -> dict[str, Path]:
+    """The program's object files by their part's name, built once."""
+    folder.mkdir()
+    sources = [pure_parts.HERE / f"{program.name}.c", *(pure_parts.ENGINE_EXT / name for name in program.sources)]
+    return {o.stem: o for o in pure_parts.compile_objects(cc, sources, FLAGS, folder)}
+
+
+def try_guard(cc: str, guard: Guard, objects: dict[str, Path], folder: Path) -> str | None:
+    """Runs the program without the guard. Returns what is wrong with the outcome, or None; prints the outcome."""
+    folder.mkdir()
+    source = folder / f"{guard.part}.c"
+    source.write_text(mutated(guard))
+    (mutant,) = pure_parts.compile_objects(cc, [source], FLAGS, folder)
+    linked = [mutant if part == guard.part else o for part, o in objects.items()]
+    binary = pure_parts.link(cc, pure_parts.PROGRAMS[guard.program], linked, FLAGS, folder)
+    done = pure_parts.run(binary, 1, STEPS[guard.program], seconds=guard.seconds)
+    check = failed_check(done.stderr)
+    fine = done.returncode != 0 and check in guard.checks
+    outcome = check or f"exit {done.returncode}, no check failed"
+    print(f"{'ok  ' if fine else 'FAIL'} {guard.part}.c: {guard.what}: {outcome}")
+    return None if fine else guard.what
+
+
+def main() -> int:
+    cc = pure_parts.compiler()
+    if cc is None:
+        print("there is no C compiler", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(2) as pool:
+        folder = Path(name)
+        compiled = pool.map(lambda p: objects_of(cc, pure_parts.PROGRAMS[p], folder / p), STEPS)
+        built = dict(zip(STEPS, compiled, strict=True))
+        for program, objects in built.items():  # without a mutation all is well, so it is the mutation that fails
+            binary = pure_parts.link(cc, pure_parts.PROGRAMS[program], list(objects.values()), FLAGS, folder / program)
+            done = pure_parts.run(binary, 1, STEPS[program])
+            if done.returncode != 0:
+                print(f"{program} fails without any mutation:\n{done.stderr}", file=sys.stderr)
+                return 1
+        wrong = list(
+            pool.map(lambda i: try_guard(cc, GUARDS[i], built[GUARDS[i].program], folder / f"m{i}"), range(len(GUARDS)))
+        )
+    left = [what for what in wrong if what is not None]
+    print(f"{len(GUARDS) - len(left)} of {len(GUARDS)} guards are shown to be needed")
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
