@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "tier.h"
-#include "transport_ggml.h"
 
 // Slots are shared out in proportion to the number of experts, never below what one token needs nor above
 // what there is to hold.
@@ -48,9 +47,6 @@ static int allocate_class(struct st_tier * t, int k, int32_t n_slots) {
     }
     ggml_backend_buffer_clear(c->arena, 0);  // the pads stay zero from here on
     ggml_backend_buffer_set_usage(c->arena, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
-    if (t->on_gpu && st_transport_ggml_add_buffer(t->transport, c->arena) < 0) {
-        return st_fail(t, "the experts have too many different sizes");
-    }
     for (int s = 0; s < c->n_slices; s++) {
         struct ggml_tensor * w = &c->weights[s];
         memset(w, 0, sizeof *w);
@@ -67,7 +63,9 @@ static int allocate_class(struct st_tier * t, int k, int32_t n_slots) {
         w->data   = (char *) ggml_backend_buffer_get_base(c->arena) + c->slot_offset[s];
         snprintf(w->name, sizeof w->name, "slots.%d.%d", k, s);
     }
-    if (!st_residency_init(&c->residency, c->n_keys, n_slots)) {
+    c->traces = calloc((size_t) n_slots, sizeof *c->traces);
+    c->usage  = calloc((size_t) c->n_keys, sizeof *c->usage);
+    if (!c->traces || !c->usage || !st_residency_init(&c->residency, c->n_keys, n_slots)) {
         return st_fail(t, "out of memory");
     }
     c->n_slots = n_slots;
@@ -94,6 +92,10 @@ void st_arena_free(struct st_tier * t) {
     for (int k = 0; t->classes && k < t->n_classes; k++) {
         struct st_class * c = &t->classes[k];
         st_residency_free(&c->residency);
+        free(c->traces);
+        free(c->usage);
+        c->traces = NULL;
+        c->usage  = NULL;
         if (c->arena) {
             ggml_backend_buffer_free(c->arena);
             c->arena = NULL;

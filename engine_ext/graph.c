@@ -194,11 +194,20 @@ static int make_resident(struct st_backend * b, const struct picks * p, int32_t 
     struct st_phase_counters * count = st_now(t);
     uint64_t picks = 0, hits = 0, evictions = 0;
     int n_loads = 0;
+    for (int32_t i = first; i < end && t->n_pending > 0; i++) {  // an expert that is just being swapped in is needed
+        const int32_t slot = c->residency.slot_of[p->group->first_key + b->order[i]];
+        if (slot >= 0 && c->residency.state[slot] == ST_SLOT_LOADING && st_policy_finish(t, b->inner) < 0) {
+            return -1;
+        }
+    }
     st_residency_begin(&c->residency);
     for (int32_t i = first; i < end; i++) {  // hits first: they must not be claimed for the misses
         const int32_t e = b->order[i];
         b->slot[e] = st_residency_find(&c->residency, p->group->first_key + e);
         picks += (uint64_t) b->count[e];
+        if (tally) {  // a long prompt counts, but not for all that comes after it
+            c->usage[p->group->first_key + e] += (float) (b->count[e] < 8 ? b->count[e] : 8);
+        }
         if (b->slot[e] >= 0) {
             st_residency_touch(&c->residency, b->slot[e]);
             hits += (uint64_t) b->count[e];
@@ -210,11 +219,13 @@ static int make_resident(struct st_backend * b, const struct picks * p, int32_t 
             continue;
         }
         int32_t evicted;
-        const int32_t slot = st_residency_claim(&c->residency, p->group->first_key + e, &evicted);
-        assert(slot >= 0);  // the caller asks for at most n_slots experts
+        const int32_t key  = p->group->first_key + e;
+        const int32_t slot = st_residency_claim(&c->residency, key, &evicted);
+        assert(slot >= 0);  // the caller asks for no more than fits, see guests()
         evictions += evicted >= 0;
         b->slot[e] = slot;
-        b->loads[n_loads++] = (struct st_load) { p->group->first_key + e, slot };
+        b->loads[n_loads++] = (struct st_load) { key, slot };
+        st_trace_add(t, c, slot, 'c', key);
     }
     const int result = n_loads > 0 ? st_load_blobs(t, c, b->loads, n_loads, b->inner) : 0;
     if (tally) {
@@ -231,6 +242,21 @@ static int make_resident(struct st_backend * b, const struct picks * p, int32_t 
         atomic_store_explicit(&t->slots_used, used, memory_order_relaxed);
     }
     return result;
+}
+
+// How many of experts order[first..end) need one of the guests' slots: all that are not at home.
+static int32_t guests(const struct st_backend * b, const struct picks * p, int32_t first, int32_t end) {
+    const struct st_residency * r = &p->class_->residency;
+    int32_t n = 0;
+    for (int32_t i = first; i < end; i++) {
+        const int32_t slot = r->slot_of[p->group->first_key + b->order[i]];
+        n += slot < 0 || !r->home[slot];
+    }
+    return n;
+}
+
+static int32_t room(const struct picks * p) {
+    return p->class_->n_slots - p->class_->residency.n_homes;
 }
 
 // Most picks that one operation may have (CPU work memory), beyond which a batch is split.
@@ -394,9 +420,13 @@ static enum ggml_status run_split(struct st_backend * b, struct ggml_tensor * no
     int32_t first = 0;
     enum ggml_status status = GGML_STATUS_SUCCESS;
     while (first < p->n_distinct && status == GGML_STATUS_SUCCESS) {
-        int32_t end  = first;
+        int32_t end = first, left = room(p);
         int64_t rows = 0;
-        while (end < p->n_distinct && end - first < p->class_->n_slots && (end == first || rows + b->count[b->order[end]] <= most)) {
+        while (end < p->n_distinct && (end == first || rows + b->count[b->order[end]] <= most)) {
+            left -= guests(b, p, end, end + 1);
+            if (left < 0) {
+                break;
+            }
             rows += b->count[b->order[end++]];
         }
         if (cancelled(t)) {
@@ -475,6 +505,10 @@ enum ggml_status st_graph_compute(struct st_backend * b, struct ggml_cgraph * gr
         if (!counted) {
             counted = true;
             ST_COUNT(st_now(t), rounds, 1);
+            if (st_policy_round(t, b->inner) < 0) {
+                status = GGML_STATUS_FAILED;
+                break;
+            }
         }
         const struct st_group * g = &t->groups[slice->group];
         struct ggml_tensor * ids  = node->src[2];
@@ -492,7 +526,7 @@ enum ggml_status st_graph_compute(struct st_backend * b, struct ggml_cgraph * gr
                 status = GGML_STATUS_FAILED;
                 break;
             }
-            split     = p.n_distinct > p.class_->n_slots || p.used * p.tokens > max_picks(b, p.class_);
+            split     = guests(b, &p, 0, p.n_distinct) > room(&p) || p.used * p.tokens > max_picks(b, p.class_);
             split_ops = 0;
             ids_now   = ids;
             group_now = g;

@@ -27,10 +27,11 @@ static int queue_staged(struct st_tier * t, struct st_class * c, const struct st
     return 0;
 }
 
-static int queue_mirrored(struct st_tier * t, struct st_class * c, const struct st_load * load, const uint8_t * blob) {
+// Queues the copy of a blob that stays where it is (the mirror's).
+int st_queue_blob(struct st_tier * t, struct st_class * c, int32_t slot, const uint8_t * blob) {
     for (int i = 0; i < c->n_runs; i++) {
-        if (t->transport->iface->copy(t->transport, slot_address(c, load->slot) + c->runs[i].offset, blob + c->runs[i].offset, c->runs[i].size) < 0) {
-            return st_fail(t, "a copy to slot %d failed", load->slot);
+        if (t->transport->iface->copy(t->transport, slot_address(c, slot) + c->runs[i].offset, blob + c->runs[i].offset, c->runs[i].size) < 0) {
+            return st_fail(t, "a copy to slot %d failed", slot);
         }
     }
     return 0;
@@ -78,7 +79,8 @@ int st_load_blobs(struct st_tier * t, struct st_class * c, const struct st_load 
     struct st_job * jobs = t->jobs;
 
     // WAR: the slots that are about to change may still be read by work queued on the compute stream.
-    if (io->copies_wait(t->transport, compute) < 0) {
+    // (Without one, at the start, nothing has read a slot yet.)
+    if (compute && io->copies_wait(t->transport, compute) < 0) {
         result = st_fail(t, "the copy stream failed");
     }
     while (result == 0 && (next < n || open > 0)) {
@@ -91,7 +93,7 @@ int st_load_blobs(struct st_tier * t, struct st_class * c, const struct st_load 
             const uint8_t * blob = c->mirror ? c->mirror[loads[next].key] : NULL;
             jobs[next].tag = -1;
             if (blob) {
-                result = queue_mirrored(t, c, &loads[next], blob);
+                result = st_queue_blob(t, c, loads[next].slot, blob);
                 next++;
                 n_mirror++;
                 continue;
@@ -143,8 +145,8 @@ int st_load_blobs(struct st_tier * t, struct st_class * c, const struct st_load 
     const bool recorded = io->record(t->transport, t->group_event) == 0;
     t->loaded = recorded;
     // RAW: later work on the compute stream starts when all these copies have completed. Published in stream
-    // order from here on.
-    if (result == 0 && (!recorded || io->compute_waits(t->transport, compute, t->group_event) < 0)) {
+    // order from here on. (Without one, graph.c orders the first that comes behind the recorded event.)
+    if (result == 0 && (!recorded || (compute && io->compute_waits(t->transport, compute, t->group_event) < 0))) {
         result = st_fail(t, "the copy stream failed");
     }
     // Slots that are given up below must not change any more.
@@ -157,6 +159,7 @@ int st_load_blobs(struct st_tier * t, struct st_class * c, const struct st_load 
         } else {
             st_residency_abandon(&c->residency, loads[i].slot);
         }
+        st_trace_add(t, c, loads[i].slot, result == 0 ? 'p' : 'a', loads[i].key);
     }
     if (result == 0) {
         ST_COUNT(count, loads, n);

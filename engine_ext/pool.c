@@ -9,6 +9,7 @@
 
 #define SAMPLES 256
 #define CACHED_ENOUGH 0.9   // share of sampled pages from which a file counts as being in RAM
+#define SLAB_BYTES ((size_t) 64 << 20)
 #define PIN_FLOOR_GIB 3     // automatic pinning leaves at least this much RAM available
 
 static int cores(void) {
@@ -107,16 +108,17 @@ int st_pool_apply(struct st_tier * t, enum st_pin pin, enum st_profile profile) 
         t->pool_built = false;
         st_stage_free(&t->pool);
     }
-    if (st_stage_init(&t->pool, t->transport, n, t->max_stride, try_pin) < 0) {
+    if (st_stage_init(&t->pool, t->transport, n, t->max_stride, SLAB_BYTES, try_pin) < 0) {
         return st_fail(t, "no memory for %d stage buffers of %zu KiB", n, t->max_stride >> 10);
     }
     t->pool_built   = true;
-    m.pinned        = t->pool.slab.pinned;
-    m.pinned_bytes  = m.pinned ? bytes : 0;
-    m.pageable_bytes = m.pinned ? 0 : bytes;
-    m.refused_bytes = try_pin && !m.pinned ? bytes : 0;
+    m.pinned         = t->pool.pinned > 0;
+    m.pinned_bytes   = t->pool.pinned;
+    m.pageable_bytes = t->pool.pageable;
+    m.refused_bytes  = t->pool.refused;
     if (m.refused_bytes) {
-        snprintf(m.pin_reason, sizeof m.pin_reason, "the driver refused %.1f MiB", (double) bytes / (1 << 20));
+        snprintf(m.pin_reason, sizeof m.pin_reason, "the driver refused a slab: %.1f MiB pinned, %.1f MiB pageable", (double) m.pinned_bytes / (1 << 20),
+                 (double) m.pageable_bytes / (1 << 20));
     }
     m.pool_buffers = n;
     m.threads      = st_stager_set_threads(&t->stager, threads_for(t, m.profile));

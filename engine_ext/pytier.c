@@ -1,6 +1,8 @@
 // strata_tui.engine._core.Tier. Every call that can take long releases the GIL.
 #include "pycore.h"
 
+#include "transport_ggml.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -465,7 +467,139 @@ static PyObject * tier_last_error(PyObject * self, PyObject * unused) {
     return PyUnicode_FromString(text);
 }
 
+static PyObject * tier_set_policy(PyObject * self, PyObject * args) {
+    struct st_tier * t = tier_of(self);
+    int policy;
+    if (!t || !PyArg_ParseTuple(args, "i:set_policy", &policy)) {
+        return NULL;
+    }
+    if (policy < ST_POLICY_LRU || policy > ST_POLICY_FROZEN) {
+        PyErr_SetString(PyExc_ValueError, "no such policy");
+        return NULL;
+    }
+    int result;
+    Py_BEGIN_ALLOW_THREADS
+    result = st_policy_set(t, (enum st_policy) policy);
+    Py_END_ALLOW_THREADS
+    if (result < 0) {
+        return raise_error(self, t);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject * tier_swaps(PyObject * self, PyObject * unused) {
+    (void) unused;
+    struct st_tier * t = tier_of(self);
+    return t ? Py_BuildValue("{s:K,s:K,s:K}", "swaps", (unsigned long long) atomic_load(&t->swaps), "rounds", (unsigned long long) atomic_load(&t->swap_rounds),
+                             "ns", (unsigned long long) atomic_load(&t->swap_ns))
+             : NULL;
+}
+
+static PyObject * tier_usage(PyObject * self, PyObject * unused) {
+    (void) unused;
+    struct st_tier * t = tier_of(self);
+    if (!t) {
+        return NULL;
+    }
+    float * all = calloc((size_t) t->n_experts_all + 1, sizeof *all);
+    if (!all) {
+        return PyErr_NoMemory();
+    }
+    size_t at = 0;
+    for (int i = 0; i < t->n_groups; i++) {
+        const struct st_group * g = &t->groups[i];
+        const float * usage       = t->classes[g->class_index].usage;
+        if (usage) {
+            memcpy(all + at, usage + g->first_key, (size_t) g->n_experts * sizeof *all);
+        }
+        at += (size_t) g->n_experts;
+    }
+    PyObject * bytes = PyBytes_FromStringAndSize((const char *) all, (Py_ssize_t) (at * sizeof *all));
+    free(all);
+    return bytes;
+}
+
+struct step {
+    PyObject * progress;
+    PyThreadState * saved;
+    bool failed;
+};
+
+static bool prefill_step(void * ctx, int64_t done, int64_t total) {
+    struct step * s = ctx;
+    if (s->progress == Py_None) {
+        return true;
+    }
+    PyEval_RestoreThread(s->saved);
+    PyObject * go = PyObject_CallFunction(s->progress, "LL", (long long) done, (long long) total);
+    const int on  = go ? PyObject_IsTrue(go) : -1;
+    Py_XDECREF(go);
+    s->failed = on < 0;
+    s->saved  = PyEval_SaveThread();
+    return on > 0;
+}
+
+static PyObject * tier_prefill(PyObject * self, PyObject * args) {
+    struct st_tier * t = tier_of(self);
+    PyObject * usage = Py_None, * progress = Py_None;
+    if (!t || !PyArg_ParseTuple(args, "|OO:prefill", &usage, &progress)) {
+        return NULL;
+    }
+    const float * values = NULL;
+    if (usage != Py_None) {
+        char * data;
+        Py_ssize_t size;
+        if (PyBytes_AsStringAndSize(usage, &data, &size) < 0) {
+            return NULL;
+        }
+        if ((size_t) size != (size_t) t->n_experts_all * sizeof(float)) {
+            PyErr_SetString(PyExc_ValueError, "a usage profile has one float32 for each expert");
+            return NULL;
+        }
+        values = (const float *) data;
+    }
+    struct step s = { .progress = progress };
+    s.saved = PyEval_SaveThread();
+    const int64_t done = st_prefill(t, values, prefill_step, &s);
+    PyEval_RestoreThread(s.saved);
+    return s.failed ? NULL : done < 0 ? raise_error(self, t) : PyLong_FromLongLong(done);
+}
+
+static PyObject * tier_selftest(PyObject * self, PyObject * unused) {
+    (void) unused;
+    struct st_tier * t = tier_of(self);
+    char line[256];
+    int result;
+    if (!t) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    result = st_selftest(t, line, sizeof line);
+    Py_END_ALLOW_THREADS
+    return result < 0 ? raise_error(self, t) : PyUnicode_FromString(line);
+}
+
+static PyObject * tier_limit_link(PyObject * self, PyObject * args) {
+    struct st_tier * t = tier_of(self);
+    double limit;
+    if (!t || !PyArg_ParseTuple(args, "d:limit_link", &limit)) {
+        return NULL;
+    }
+    if (!t->on_gpu) {
+        PyErr_SetString(py_module_state(Py_TYPE(self))->error, "there is no link to limit: no GPU");
+        return NULL;
+    }
+    st_transport_ggml_limit(t->transport, limit);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef tier_methods[] = {
+    { "set_policy", tier_set_policy, METH_VARARGS, "POLICY_LRU, POLICY_ADAPTIVE or POLICY_FROZEN; between rounds, from the thread that decodes." },
+    { "swaps", tier_swaps, METH_NOARGS, "Swaps of the adaptive tier, its rounds and their host time in ns (any thread)." },
+    { "usage", tier_usage, METH_NOARGS, "Picks of each expert, decayed: float32, in the order of the groups; between rounds." },
+    { "prefill", tier_prefill, METH_VARARGS, "Fills empty slots by a usage profile (or evenly); progress(done, total) returns false to stop." },
+    { "selftest", tier_selftest, METH_NOARGS, "Copies patterns through the stage pool and compares; before the first round. Returns one line." },
+    { "limit_link", tier_limit_link, METH_VARARGS, "For benches: copies no faster than so many GB/s; 0: no limit." },
     { "open_stream", tier_open_stream, METH_O, "A Stream over segments of the shards." },
     { "min_slots", tier_min_slots, METH_NOARGS, "Fewest slots with which every layer can run." },
     { "arena_bytes", tier_arena_bytes, METH_VARARGS, "Bytes of an arena with that many slots." },

@@ -4,42 +4,45 @@
 #include <stdlib.h>
 
 static void list_remove(struct st_residency * r, int32_t s) {
+    const int list = r->home[s];
     if (r->newer[s] >= 0) {
         r->older[r->newer[s]] = r->older[s];
     } else {
-        r->newest = r->older[s];
+        r->newest[list] = r->older[s];
     }
     if (r->older[s] >= 0) {
         r->newer[r->older[s]] = r->newer[s];
     } else {
-        r->oldest = r->newer[s];
+        r->oldest[list] = r->newer[s];
     }
 }
 
 static void list_push_newest(struct st_residency * r, int32_t s) {
+    const int list = r->home[s];
     r->newer[s] = -1;
-    r->older[s] = r->newest;
-    if (r->newest >= 0) {
-        r->newer[r->newest] = s;
+    r->older[s] = r->newest[list];
+    if (r->newest[list] >= 0) {
+        r->newer[r->newest[list]] = s;
     } else {
-        r->oldest = s;
+        r->oldest[list] = s;
     }
-    r->newest = s;
+    r->newest[list] = s;
 }
 
 static void list_push_oldest(struct st_residency * r, int32_t s) {
+    const int list = r->home[s];
     r->older[s] = -1;
-    r->newer[s] = r->oldest;
-    if (r->oldest >= 0) {
-        r->older[r->oldest] = s;
+    r->newer[s] = r->oldest[list];
+    if (r->oldest[list] >= 0) {
+        r->older[r->oldest[list]] = s;
     } else {
-        r->newest = s;
+        r->newest[list] = s;
     }
-    r->oldest = s;
+    r->oldest[list] = s;
 }
 
 bool st_residency_init(struct st_residency * r, int32_t n_keys, int32_t n_slots) {
-    *r = (struct st_residency) { .n_keys = n_keys, .n_slots = n_slots, .newest = -1, .oldest = -1 };
+    *r = (struct st_residency) { .n_keys = n_keys, .n_slots = n_slots, .newest = { -1, -1 }, .oldest = { -1, -1 } };
     if (n_keys <= 0 || n_slots <= 0) {
         return false;
     }
@@ -49,7 +52,8 @@ bool st_residency_init(struct st_residency * r, int32_t n_keys, int32_t n_slots)
     r->older   = malloc((size_t) n_slots * sizeof *r->older);
     r->state   = calloc((size_t) n_slots, sizeof *r->state);
     r->group   = calloc((size_t) n_slots, sizeof *r->group);
-    if (!r->slot_of || !r->key_of || !r->newer || !r->older || !r->state || !r->group) {
+    r->home    = calloc((size_t) n_slots, sizeof *r->home);
+    if (!r->home || !r->slot_of || !r->key_of || !r->newer || !r->older || !r->state || !r->group) {
         st_residency_free(r);
         return false;
     }
@@ -70,7 +74,8 @@ void st_residency_free(struct st_residency * r) {
     free(r->older);
     free(r->state);
     free(r->group);
-    *r = (struct st_residency) { .newest = -1, .oldest = -1 };
+    free(r->home);
+    *r = (struct st_residency) { .newest = { -1, -1 }, .oldest = { -1, -1 } };
 }
 
 void st_residency_begin(struct st_residency * r) {
@@ -86,32 +91,53 @@ int32_t st_residency_find(const struct st_residency * r, int32_t key) {
 void st_residency_touch(struct st_residency * r, int32_t s) {
     assert(s >= 0 && s < r->n_slots);
     r->group[s] = r->current;
-    if (r->newest != s) {
+    if (r->newest[r->home[s]] != s) {
         list_remove(r, s);
         list_push_newest(r, s);
     }
 }
 
-int32_t st_residency_claim(struct st_residency * r, int32_t key, int32_t * evicted) {
+void st_residency_set_home(struct st_residency * r, int32_t s, bool home) {
+    assert(s >= 0 && s < r->n_slots);
+    if (r->home[s] != home) {
+        list_remove(r, s);
+        r->home[s] = home;
+        r->n_homes += home ? 1 : -1;
+        list_push_newest(r, s);
+    }
+}
+
+// Puts `key` into slot `s`, LOADING.
+static void take(struct st_residency * r, int32_t s, int32_t key, int32_t * evicted) {
     assert(key >= 0 && key < r->n_keys);
     assert(r->slot_of[key] < 0);
-    *evicted = -1;
-    const int32_t s = r->oldest;
-    // Touched slots sit at the newest end, so if the oldest belongs to this group, all do.
-    if (s < 0 || r->group[s] == r->current) {
-        return -1;
-    }
     assert(r->state[s] != ST_SLOT_LOADING);
+    *evicted = -1;
     if (r->state[s] == ST_SLOT_RESIDENT) {
         *evicted = r->key_of[s];
         r->slot_of[*evicted] = -1;
         r->n_resident--;
     }
-    r->state[s]      = ST_SLOT_LOADING;
-    r->key_of[s]     = key;
-    r->slot_of[key]  = s;
+    r->state[s]     = ST_SLOT_LOADING;
+    r->key_of[s]    = key;
+    r->slot_of[key] = s;
     st_residency_touch(r, s);
+}
+
+int32_t st_residency_claim(struct st_residency * r, int32_t key, int32_t * evicted) {
+    const int32_t s = r->oldest[0];
+    // Touched slots sit at the newest end, so if the oldest belongs to this group, all do.
+    if (s < 0 || r->group[s] == r->current) {
+        *evicted = -1;
+        return -1;
+    }
+    take(r, s, key, evicted);
     return s;
+}
+
+void st_residency_claim_home(struct st_residency * r, int32_t s, int32_t key, int32_t * evicted) {
+    assert(s >= 0 && s < r->n_slots && r->home[s]);
+    take(r, s, key, evicted);
 }
 
 void st_residency_publish(struct st_residency * r, int32_t s) {

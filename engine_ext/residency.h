@@ -3,6 +3,10 @@
 // One instance per size class. Least recently used, with every operation O(1): a dense table from key to
 // slot, and a doubly linked list through the slots in order of use (as in any textbook LRU).
 //
+// Slots can be *homes*: what is in a home stays until it is exchanged for something hotter (adapt.h), and only
+// the others, the guests' slots, are claimed. Without homes (as at first) all slots are guests' and the policy
+// is plain LRU.
+//
 // A slot is FREE, LOADING (claimed: its bytes are about to change, or are changing) or RESIDENT
 // (published). Only a RESIDENT slot is found. The order "claim, copy, publish" is the caller's duty; what
 // is kept here is that a slot leaves the table before its bytes can change, and that no slot that the
@@ -24,7 +28,9 @@ struct st_residency {
     int32_t * older;    // [n_slots] neighbour that was used earlier, -1 at the oldest
     uint8_t * state;    // [n_slots] enum st_slot_state
     uint64_t * group;   // [n_slots] the last group that used the slot
-    int32_t newest, oldest;
+    uint8_t * home;     // [n_slots]
+    int32_t newest[2], oldest[2];  // ends of two lists: guests' slots, homes
+    int32_t n_homes;
     uint64_t current;   // the running group
     int32_t n_resident;
 };
@@ -43,10 +49,16 @@ int32_t st_residency_find(const struct st_residency * r, int32_t key);
 // Marks a slot as used by the running group, which also keeps it from being claimed in this group.
 void st_residency_touch(struct st_residency * r, int32_t slot);
 
-// Takes the least recently used slot for `key`: LOADING, and used by the running group. `*evicted` is the
-// key that lost it, or -1. Returns -1 when the running group already uses every slot. `key` must not be
+// Makes a slot a home, or a guests' slot again (the newest of them).
+void st_residency_set_home(struct st_residency * r, int32_t slot, bool home);
+
+// Takes the least recently used of the guests' slots for `key`: LOADING, and used by the running group. `*evicted` is the
+// key that lost it, or -1. Returns -1 when the running group already uses all of these. `key` must not be
 // in the table.
 int32_t st_residency_claim(struct st_residency * r, int32_t key, int32_t * evicted);
+
+// Takes this home for `key` in place of what it holds, as claim does. No group may be using it.
+void st_residency_claim_home(struct st_residency * r, int32_t slot, int32_t key, int32_t * evicted);
 
 // LOADING -> RESIDENT. Only after the copy's completion is ordered before every later read.
 void st_residency_publish(struct st_residency * r, int32_t slot);

@@ -3,47 +3,66 @@
 #include <assert.h>
 #include <stdlib.h>
 
-int st_stage_init(struct st_stage_pool * p, struct st_transport * t, int n, size_t size, bool pin) {
-    *p = (struct st_stage_pool) { .transport = t, .buffer_size = size };  // without buffers until all is there: nothing can be claimed
-    if (n <= 0 || size == 0 || size > SIZE_MAX / (size_t) n) {
-        return -1;
-    }
-    p->buffers = calloc((size_t) n, sizeof *p->buffers);
-    if (!p->buffers) {
-        return -1;
-    }
-    if (t->iface->memory_new(t, size * (size_t) n, pin, &p->slab) < 0) {
-        free(p->buffers);
-        p->buffers = NULL;
-        return -1;
-    }
-    p->n_buffers = n;
-    for (int b = 0; b < n; b++) {
-        p->buffers[b].data  = (uint8_t *) p->slab.data + (size_t) b * size;
-        p->buffers[b].event = t->iface->event_new(t);
-        if (!p->buffers[b].event) {
-            st_stage_free(p);
+// Allocates the slabs and gives each buffer its place. 0 or -1.
+static int allocate(struct st_stage_pool * p, int n, int per_slab, bool pin) {
+    for (int first = 0; first < n; first += per_slab) {
+        const int count        = n - first < per_slab ? n - first : per_slab;
+        const size_t size      = (size_t) count * p->buffer_size;
+        struct st_memory * slab = &p->slabs[p->n_slabs];
+        if (p->transport->iface->memory_new(p->transport, size, pin, slab) < 0) {
             return -1;
+        }
+        p->n_slabs++;
+        *(slab->pinned ? &p->pinned : &p->pageable) += size;
+        if (pin && !slab->pinned) {
+            p->refused += size;
+            pin = false;  // a driver that refuses once is not asked for every slab
+        }
+        for (int i = 0; i < count; i++) {
+            p->buffers[first + i].data = (uint8_t *) slab->data + (size_t) i * p->buffer_size;
         }
     }
     return 0;
 }
 
-void st_stage_free(struct st_stage_pool * p) {
-    if (!p->buffers) {
-        return;
+int st_stage_init(struct st_stage_pool * p, struct st_transport * t, int n, size_t size, size_t slab_size, bool pin) {
+    *p = (struct st_stage_pool) { .transport = t, .buffer_size = size };  // without buffers until all is there: nothing can be claimed
+    if (n <= 0 || size == 0 || size > SIZE_MAX / (size_t) n) {
+        return -1;
     }
-    (void) st_stage_drain(p);
-    for (int b = 0; b < p->n_buffers; b++) {
-        assert(p->buffers[b].state != ST_STAGE_FILLING);
-        if (p->buffers[b].event) {
-            p->transport->iface->event_free(p->transport, p->buffers[b].event);
+    const size_t fit   = slab_size / size;
+    const int per_slab = fit < 1 ? 1 : fit > (size_t) n ? n : (int) fit;
+    p->buffers = calloc((size_t) n, sizeof *p->buffers);
+    p->slabs   = calloc((size_t) n, sizeof *p->slabs);
+    bool good  = p->buffers && p->slabs && allocate(p, n, per_slab, pin) == 0;
+    for (int b = 0; good && b < n; b++) {
+        p->buffers[b].event = t->iface->event_new(t);
+        good = p->buffers[b].event != NULL;
+    }
+    p->n_buffers = n;
+    if (!good) {
+        st_stage_free(p);
+        return -1;
+    }
+    return 0;
+}
+
+void st_stage_free(struct st_stage_pool * p) {
+    if (p->buffers) {
+        (void) st_stage_drain(p);
+        for (int b = 0; b < p->n_buffers; b++) {
+            assert(p->buffers[b].state != ST_STAGE_FILLING);
+            if (p->buffers[b].event) {
+                p->transport->iface->event_free(p->transport, p->buffers[b].event);
+            }
         }
     }
-    p->transport->iface->memory_free(p->transport, &p->slab);
+    for (int i = 0; i < p->n_slabs; i++) {
+        p->transport->iface->memory_free(p->transport, &p->slabs[i]);
+    }
     free(p->buffers);
-    p->buffers   = NULL;
-    p->n_buffers = 0;
+    free(p->slabs);
+    *p = (struct st_stage_pool) { .transport = p->transport, .buffer_size = p->buffer_size };
 }
 
 // Frees the buffers whose copies have completed. Returns 0 or -2.

@@ -34,7 +34,11 @@ struct st_stage_pool {
     struct st_stage_buffer * buffers;
     int n_buffers;
     size_t buffer_size;
-    struct st_memory slab;  // one allocation: pinning has a cost per call
+    // A few large allocations, because pinning has a cost per call. When the driver refuses one, it and the
+    // later ones are pageable; pinning is tried again when the pool is built anew.
+    struct st_memory * slabs;
+    int n_slabs;
+    size_t pinned, pageable, refused;  // bytes; what was refused is pageable, too
     uint64_t n_queued;
 };
 
@@ -44,9 +48,10 @@ struct st_copy {  // one piece of a blob: from an offset in the buffer to a plac
     size_t size;
 };
 
-// Memory for `n` buffers of `size` bytes, page-locked if `pin` and the driver agrees (slab.pinned tells).
-// Returns 0, or -1 when memory is short or the transport failed.
-int st_stage_init(struct st_stage_pool * p, struct st_transport * t, int n, size_t size, bool pin);
+// Memory for `n` buffers of `size` bytes in slabs of at most `slab_size` bytes (at least one buffer each),
+// page-locked if `pin` and as far as the driver agrees. Returns 0, or -1 when memory is short or the transport
+// failed.
+int st_stage_init(struct st_stage_pool * p, struct st_transport * t, int n, size_t size, size_t slab_size, bool pin);
 // Waits for the copies in flight, then frees. No buffer may be FILLING.
 void st_stage_free(struct st_stage_pool * p);
 

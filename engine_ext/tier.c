@@ -32,13 +32,14 @@ int st_tier_open(struct st_tier * t, uint32_t copy_delay_us, uint64_t copy_seed)
         return -1;
     }
     char why[256] = "out of memory";
-    t->transport = t->on_gpu ? st_transport_ggml_new(t->inner, why, sizeof why) : st_transport_thread_new(copy_delay_us, copy_seed);
+    t->transport = t->on_gpu ? st_transport_ggml_new(t->inner, false, why, sizeof why) : st_transport_thread_new(copy_delay_us, copy_seed);
     if (!t->transport) {
         return st_fail(t, "%s", why);
     }
     t->group_event = t->transport->iface->event_new(t->transport);
     t->jobs        = calloc((size_t) t->max_experts + 1, sizeof *t->jobs);
-    if (!t->group_event || !t->jobs || st_stager_init(&t->stager, st_fill_piece, t) < 0) {
+    t->swap_event  = t->transport->iface->event_new(t->transport);
+    if (!t->group_event || !t->swap_event || !t->jobs || st_stager_init(&t->stager, st_fill_piece, t) < 0) {
         return st_fail(t, "out of memory");
     }
     t->stager_built = true;
@@ -57,6 +58,10 @@ void st_tier_close(struct st_tier * t) {
         if (t->group_event) {
             t->transport->iface->event_free(t->transport, t->group_event);
             t->group_event = NULL;
+        }
+        if (t->swap_event) {
+            t->transport->iface->event_free(t->transport, t->swap_event);
+            t->swap_event = NULL;
         }
         t->transport->iface->free(t->transport);  // drains: no copy is under way when the arena goes
         t->transport = NULL;

@@ -13,6 +13,7 @@
 
 #include <pthread.h>
 
+#include "adapt.h"
 #include "counters.h"
 #include "ggml-backend-impl.h"
 #include "ggml-impl.h"
@@ -77,7 +78,20 @@ struct st_class {
     ggml_backend_buffer_t arena;
     struct ggml_tensor weights[ST_MAX_SLICES];  // slice s of every slot, as MUL_MAT_ID wants it
     struct st_residency residency;
+    float * usage;            // [n_keys] picks, decaying while the adaptive tier runs
+    struct st_trace * traces; // [n_slots] what happened to each slot last
     const uint8_t ** mirror;  // [n_keys] blob in pinned RAM in slot layout, or NULL; NULL when there is no mirror
+};
+
+#define ST_TRACE 6
+
+struct st_trace {  // the slot's last changes, a ring: for the report of a wrong byte
+    struct {
+        uint32_t round;
+        int32_t key;
+        char what;  // c claimed, p published, a abandoned, h made a home, g made a guests' slot
+    } entry[ST_TRACE];
+    uint32_t n;
 };
 
 struct st_mirror {
@@ -88,6 +102,7 @@ struct st_mirror {
 
 enum st_pin { ST_PIN_AUTO = 0, ST_PIN_ON, ST_PIN_OFF };
 enum st_profile { ST_PROFILE_AUTO = 0, ST_PROFILE_RAM, ST_PROFILE_SSD };
+enum st_policy { ST_POLICY_LRU = 0, ST_POLICY_ADAPTIVE, ST_POLICY_FROZEN };
 enum st_fault { ST_FAULT_NONE = 0, ST_FAULT_NEXT_EXPERT = 1 };
 
 struct st_modes {  // written by the deciding thread under `lock`, copied by readers
@@ -139,6 +154,14 @@ struct st_tier {
     struct st_modes modes;
     pthread_mutex_t lock;  // of modes and error
 
+    enum st_policy policy;
+    void * swap_event;       // behind the copies of the pending swaps
+    int n_pending;
+    struct { int class_index; int32_t slot; } pending[ST_ADAPT_CAP];
+    uint32_t round;          // of decode, for the adaptive tier and the traces
+    _Atomic uint64_t swaps, swap_rounds, swap_ns;
+    double limit_link;       // GB/s, 0: none; for benches
+
     _Atomic bool cancel;
     _Atomic int phase;
     _Atomic int backends;  // alive
@@ -146,7 +169,7 @@ struct st_tier {
     int32_t slots_total;
     struct st_phase_counters counters[ST_PHASES];
     enum st_fault fault;
-    char error[512];
+    char error[2048];
 };
 
 // Records what went wrong (the first cause wins until st_error_clear). Returns -1.
@@ -194,6 +217,25 @@ int st_load_blobs(struct st_tier * t, struct st_class * c, const struct st_load 
 // How a blob is filled by the stager: st_fill_fn over the tier.
 int st_fill_pieces(const struct st_class * c);
 int st_fill_piece(void * tier, const struct st_job * job, int piece);
+
+// policy.c: the residency policy over the size classes
+int st_policy_set(struct st_tier * t, enum st_policy policy);
+// Between rounds: ends swaps whose copies are done and, every few rounds, begins new ones. 0 or -1.
+int st_policy_round(struct st_tier * t, ggml_backend_t compute);
+// Publishes the pending swaps on the compute stream (or, without one, after waiting). 0 or -1.
+int st_policy_finish(struct st_tier * t, ggml_backend_t compute);
+void st_trace_add(struct st_tier * t, struct st_class * c, int32_t slot, char what, int32_t key);
+
+// prefill.c: fills empty slots, hottest experts last (they end as the newest). `usage` as many floats as
+// experts, in the order of the groups, or NULL: spread evenly over the layers. Calls `step` now and then; it
+// returns false to stop. Returns the number of blobs loaded, or -1.
+int64_t st_prefill(struct st_tier * t, const float * usage, bool (*step)(void * ctx, int64_t done, int64_t total), void * ctx);
+
+// selftest.c: copies patterns through the whole stage pool into empty slots and compares. 0, or -1.
+int st_selftest(struct st_tier * t, char * line, size_t line_size);
+
+// load.c
+int st_queue_blob(struct st_tier * t, struct st_class * c, int32_t slot, const uint8_t * blob);
 
 // mirror.c: fills the pinned RAM tier up to `limit` bytes; `step` blobs at a time, so that the caller can
 // report progress. Returns blobs still to do, 0 when finished, -1 on failure.

@@ -1,20 +1,24 @@
 #include "transport_ggml.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "ggml-backend-impl.h"
 #include "ggml-impl.h"
 
-// ggml's events can be recorded and waited for by a stream, but not queried, and the host's synchronise spins
-// a core. An event's handle is a CUDA event, so events are made here by the driver itself, with blocking
-// synchronisation, and wrapped in ggml's struct; recording and stream waits stay ggml's.
+// The copy stream and its events are the NVIDIA driver's own, found at run time: ggml's events cannot be
+// queried, its host synchronise spins a core, and it ends the process at the first error. A CUDA event is a
+// CUDA event, so ours is wrapped in ggml's struct where a ggml backend records it or waits for it.
 typedef void * cu_context;
+typedef void * cu_stream;
 typedef void * cu_event;
-enum { CU_EVENT_BLOCKING_SYNC = 1, CU_EVENT_DISABLE_TIMING = 2, CUDA_ERROR_NOT_READY = 600 };
+typedef unsigned long long cu_pointer;
+enum { CU_STREAM_NON_BLOCKING = 1, CU_EVENT_BLOCKING_SYNC = 1, CU_EVENT_DISABLE_TIMING = 2, CUDA_ERROR_NOT_READY = 600 };
 
 struct driver {
     void * library;
@@ -23,24 +27,33 @@ struct driver {
     int (*release)(int device);
     int (*push)(cu_context context);
     int (*pop)(cu_context * context);
+    int (*stream_create)(cu_stream * stream, unsigned flags);
+    int (*stream_destroy)(cu_stream stream);
+    int (*stream_synchronize)(cu_stream stream);
+    int (*stream_wait)(cu_stream stream, cu_event event, unsigned flags);
+    int (*launch_host)(cu_stream stream, void (*f)(void *), void * data);
+    int (*copy)(cu_pointer dst, const void * src, size_t size, cu_stream stream);
     int (*event_create)(cu_event * event, unsigned flags);
     int (*event_destroy)(cu_event event);
+    int (*event_record)(cu_event event, cu_stream stream);
     int (*event_query)(cu_event event);
     int (*event_synchronize)(cu_event event);
+    int (*event_elapsed)(float * ms, cu_event start, cu_event end);
 };
-
-#define MAX_BUFFERS 16
 
 struct ggml_transport {
     struct st_transport base;
     ggml_backend_dev_t dev;
-    ggml_backend_t copies;  // the copy stream
     struct driver cu;
     int device;
     cu_context context;
+    cu_stream copies;
     struct ggml_backend_event * compute_mark;  // recorded on a compute stream, waited for by the copy stream
-    struct ggml_tensor buffers[MAX_BUFFERS];   // one flat tensor over each arena
-    int n_buffers;
+    bool timed;                                // events can be measured: benches only
+    // The throttle of benches: nanoseconds a byte, and when the simulated link is free again. Only the
+    // driver's callback thread reads and writes these times.
+    double ns_per_byte;
+    uint64_t free_at, began_at;
 };
 
 #define GT(base) ((struct ggml_transport *) (base))
@@ -57,47 +70,99 @@ static bool driver_open(struct driver * cu) {
            load(cu->library, "cuDevicePrimaryCtxRetain", &cu->retain) &&
            load(cu->library, "cuDevicePrimaryCtxRelease_v2", &cu->release) &&
            load(cu->library, "cuCtxPushCurrent_v2", &cu->push) && load(cu->library, "cuCtxPopCurrent_v2", &cu->pop) &&
-           load(cu->library, "cuEventCreate", &cu->event_create) &&
-           load(cu->library, "cuEventDestroy_v2", &cu->event_destroy) &&
+           load(cu->library, "cuStreamCreate", &cu->stream_create) &&
+           load(cu->library, "cuStreamDestroy_v2", &cu->stream_destroy) &&
+           load(cu->library, "cuStreamSynchronize", &cu->stream_synchronize) &&
+           load(cu->library, "cuStreamWaitEvent", &cu->stream_wait) &&
+           load(cu->library, "cuLaunchHostFunc", &cu->launch_host) &&
+           load(cu->library, "cuMemcpyHtoDAsync_v2", &cu->copy) && load(cu->library, "cuEventCreate", &cu->event_create) &&
+           load(cu->library, "cuEventDestroy_v2", &cu->event_destroy) && load(cu->library, "cuEventRecord", &cu->event_record) &&
            load(cu->library, "cuEventQuery", &cu->event_query) &&
-           load(cu->library, "cuEventSynchronize", &cu->event_synchronize);
+           load(cu->library, "cuEventSynchronize", &cu->event_synchronize) &&
+           load(cu->library, "cuEventElapsedTime", &cu->event_elapsed);
 }
 
-static struct ggml_tensor * find_buffer(struct ggml_transport * t, const void * dst, size_t size) {
-    for (int i = 0; i < t->n_buffers; i++) {
-        const char * base = t->buffers[i].data;
-        const size_t n    = (size_t) t->buffers[i].ne[0];
-        if ((const char *) dst >= base && (size_t) ((const char *) dst - base) <= n - size && size <= n) {
-            return &t->buffers[i];
+// The context must be current for what follows; `leave` undoes it and passes the result on.
+static bool enter(struct ggml_transport * t) {
+    return t->cu.push(t->context) == 0;
+}
+
+static int leave(struct ggml_transport * t, int result) {
+    cu_context old;
+    return t->cu.pop(&old) == 0 && result == 0 ? 0 : -1;
+}
+
+static cu_event handle(void * event) {
+    return ((struct ggml_backend_event *) event)->context;
+}
+
+// ---- the throttle
+
+struct delay {
+    struct ggml_transport * t;
+    size_t size;
+};
+
+static uint64_t now_ns(void) {
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t) ts.tv_sec * 1000000000u + (uint64_t) ts.tv_nsec;
+}
+
+// Both run on the driver's thread: one when the copy stream reaches a copy, one when that copy is done. The
+// second holds the stream until a slower link would have carried it; the thread that queued the copy goes on.
+static void begin(void * data) {
+    struct ggml_transport * t = data;
+    t->began_at = now_ns();
+}
+
+static void hold(void * data) {
+    struct delay * d = data;
+    struct ggml_transport * t = d->t;
+    t->free_at = (t->free_at > t->began_at ? t->free_at : t->began_at) + (uint64_t) ((double) d->size * t->ns_per_byte);
+    free(d);
+    for (uint64_t now = now_ns(); now < t->free_at; now = now_ns()) {
+        if (t->free_at - now > 100000) {  // the last stretch is polled: sleeping is too coarse for it
+            const uint64_t left = t->free_at - now - 60000;
+            const struct timespec ts = { .tv_sec = (time_t) (left / 1000000000u), .tv_nsec = (long) (left % 1000000000u) };
+            nanosleep(&ts, NULL);
         }
     }
-    return NULL;
 }
 
+// ---- the interface
+
 static int gt_copy(struct st_transport * base, void * dst, const void * src, size_t size) {
-    struct ggml_transport * t  = GT(base);
-    struct ggml_tensor * arena = find_buffer(t, dst, size);
-    if (!arena) {
+    struct ggml_transport * t = GT(base);
+    if (!enter(t)) {
         return -1;
     }
-    t->copies->iface.set_tensor_async(t->copies, arena, src, (size_t) ((char *) dst - (char *) arena->data), size);
-    return 0;
+    if (t->ns_per_byte <= 0) {
+        return leave(t, t->cu.copy((cu_pointer) (uintptr_t) dst, src, size, t->copies));
+    }
+    struct delay * d = malloc(sizeof *d);
+    if (!d) {
+        return leave(t, -1);
+    }
+    *d = (struct delay) { t, size };
+    int result = t->cu.launch_host(t->copies, begin, t);
+    result = result == 0 ? t->cu.copy((cu_pointer) (uintptr_t) dst, src, size, t->copies) : result;
+    result = result == 0 ? t->cu.launch_host(t->copies, hold, d) : result;
+    if (result != 0) {
+        free(d);
+    }
+    return leave(t, result);
 }
 
 static void * gt_event_new(struct st_transport * base) {
     struct ggml_transport * t = GT(base);
     struct ggml_backend_event * event = calloc(1, sizeof *event);
-    if (!event) {
-        return NULL;
-    }
-    cu_context old;
-    if (t->cu.push(t->context) != 0) {
+    if (!event || !enter(t)) {
         free(event);
         return NULL;
     }
-    const int r = t->cu.event_create(&event->context, CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING);
-    t->cu.pop(&old);
-    if (r != 0) {
+    const unsigned flags = CU_EVENT_BLOCKING_SYNC | (t->timed ? 0 : CU_EVENT_DISABLE_TIMING);
+    if (leave(t, t->cu.event_create(&event->context, flags)) < 0) {
         free(event);
         return NULL;
     }
@@ -106,23 +171,33 @@ static void * gt_event_new(struct st_transport * base) {
 }
 
 static void gt_event_free(struct st_transport * base, void * event) {
-    struct ggml_backend_event * e = event;
-    (void) GT(base)->cu.event_destroy(e->context);
-    free(e);
+    struct ggml_transport * t = GT(base);
+    if (enter(t)) {
+        (void) leave(t, t->cu.event_destroy(handle(event)));
+    }
+    free(event);
 }
 
 static int gt_record(struct st_transport * base, void * event) {
-    GT(base)->copies->iface.event_record(GT(base)->copies, event);
-    return 0;
+    struct ggml_transport * t = GT(base);
+    return enter(t) ? leave(t, t->cu.event_record(handle(event), t->copies)) : -1;
 }
 
 static int gt_query(struct st_transport * base, void * event) {
-    const int r = GT(base)->cu.event_query(((struct ggml_backend_event *) event)->context);
-    return r == 0 ? 1 : r == CUDA_ERROR_NOT_READY ? 0 : -1;
+    struct ggml_transport * t = GT(base);
+    if (!enter(t)) {
+        return -1;
+    }
+    const int r = t->cu.event_query(handle(event));
+    if (leave(t, r == CUDA_ERROR_NOT_READY ? 0 : r) < 0) {
+        return -1;
+    }
+    return r == 0;
 }
 
 static int gt_wait(struct st_transport * base, void * event) {
-    return GT(base)->cu.event_synchronize(((struct ggml_backend_event *) event)->context) == 0 ? 0 : -1;
+    struct ggml_transport * t = GT(base);
+    return enter(t) ? leave(t, t->cu.event_synchronize(handle(event))) : -1;
 }
 
 static int gt_compute_waits(struct st_transport * base, void * compute, void * event) {
@@ -136,8 +211,7 @@ static int gt_copies_wait(struct st_transport * base, void * compute) {
     struct ggml_transport * t = GT(base);
     ggml_backend_t b = compute;
     b->iface.event_record(b, t->compute_mark);
-    t->copies->iface.event_wait(t->copies, t->compute_mark);
-    return 0;
+    return enter(t) ? leave(t, t->cu.stream_wait(t->copies, handle(t->compute_mark), 0)) : -1;
 }
 
 static int gt_memory_new(struct st_transport * base, size_t size, bool pin, struct st_memory * m) {
@@ -148,7 +222,6 @@ static int gt_memory_new(struct st_transport * base, size_t size, bool pin, stru
         ggml_backend_buffer_t buffer    = type ? ggml_backend_buft_alloc_buffer(type, size) : NULL;
         if (buffer && ggml_backend_buffer_get_type(buffer) == type) {
             *m = (struct st_memory) { .data = ggml_backend_buffer_get_base(buffer), .size = size, .pinned = true, .handle = buffer };
-            memset(m->data, 0, size);
             return 0;
         }
         // When the driver refuses, CUDA's host buffer type hands out plain memory without a word.
@@ -161,7 +234,6 @@ static int gt_memory_new(struct st_transport * base, size_t size, bool pin, stru
     if (!data) {
         return -1;
     }
-    memset(data, 0, rounded);
     *m = (struct st_memory) { .data = data, .size = size };
     return 0;
 }
@@ -178,9 +250,12 @@ static void gt_memory_free(struct st_transport * base, struct st_memory * m) {
 
 static void gt_free(struct st_transport * base) {
     struct ggml_transport * t = GT(base);
-    if (t->copies) {
-        ggml_backend_synchronize(t->copies);
-        ggml_backend_free(t->copies);
+    if (t->context && enter(t)) {
+        if (t->copies) {
+            (void) t->cu.stream_synchronize(t->copies);
+            (void) t->cu.stream_destroy(t->copies);
+        }
+        (void) leave(t, 0);
     }
     if (t->compute_mark) {
         gt_event_free(base, t->compute_mark);
@@ -210,7 +285,7 @@ static const struct st_transport_i ggml_iface = {
     .free = gt_free,
 };
 
-struct st_transport * st_transport_ggml_new(ggml_backend_dev_t dev, char * why, size_t why_size) {
+struct st_transport * st_transport_ggml_new(ggml_backend_dev_t dev, bool timed, char * why, size_t why_size) {
     struct ggml_backend_dev_props props;
     ggml_backend_dev_get_props(dev, &props);
     struct ggml_transport * t = calloc(1, sizeof *t);
@@ -220,41 +295,23 @@ struct st_transport * st_transport_ggml_new(ggml_backend_dev_t dev, char * why, 
     }
     t->base.iface = &ggml_iface;
     t->dev        = dev;
-    if (!props.device_id || !driver_open(&t->cu) || t->cu.device_by_pci(&t->device, props.device_id) != 0 ||
-        t->cu.retain(&t->context, t->device) != 0) {
-        snprintf(why, why_size, "the NVIDIA driver library (libcuda.so.1) does not offer what copies on %s need", ggml_backend_dev_name(dev));
-        gt_free(&t->base);
-        return NULL;
-    }
-    t->copies = ggml_backend_dev_init(dev, NULL);
-    if (!t->copies || !t->copies->iface.set_tensor_async || !t->copies->iface.event_record || !t->copies->iface.event_wait) {
-        snprintf(why, why_size, "%s has no asynchronous copies", ggml_backend_dev_name(dev));
-        gt_free(&t->base);
-        return NULL;
-    }
-    t->compute_mark = gt_event_new(&t->base);
-    if (!t->compute_mark) {
-        snprintf(why, why_size, "the NVIDIA driver refused an event");
+    t->timed      = timed;
+    const bool open = props.device_id && driver_open(&t->cu) && t->cu.device_by_pci(&t->device, props.device_id) == 0 &&
+                      t->cu.retain(&t->context, t->device) == 0;
+    if (!open || !enter(t) || leave(t, t->cu.stream_create(&t->copies, CU_STREAM_NON_BLOCKING)) < 0 || !(t->compute_mark = gt_event_new(&t->base))) {
+        snprintf(why, why_size, "the NVIDIA driver library (libcuda.so.1) does not offer what copies to %s need", ggml_backend_dev_name(dev));
         gt_free(&t->base);
         return NULL;
     }
     return &t->base;
 }
 
-int st_transport_ggml_add_buffer(struct st_transport * base, ggml_backend_buffer_t buffer) {
+void st_transport_ggml_limit(struct st_transport * base, double gigabytes_per_second) {
+    GT(base)->ns_per_byte = gigabytes_per_second > 0 ? 1.0 / gigabytes_per_second : 0;
+}
+
+double st_transport_ggml_elapsed_us(struct st_transport * base, void * start, void * end) {
     struct ggml_transport * t = GT(base);
-    if (t->n_buffers == MAX_BUFFERS) {
-        return -1;
-    }
-    struct ggml_tensor * flat = &t->buffers[t->n_buffers++];
-    memset(flat, 0, sizeof *flat);
-    const size_t size = ggml_backend_buffer_get_size(buffer);
-    flat->type   = GGML_TYPE_I8;
-    flat->ne[0]  = (int64_t) size;
-    flat->ne[1]  = flat->ne[2] = flat->ne[3] = 1;
-    flat->nb[0]  = 1;
-    flat->nb[1]  = flat->nb[2] = flat->nb[3] = size;
-    flat->buffer = buffer;
-    flat->data   = ggml_backend_buffer_get_base(buffer);
-    return 0;
+    float ms = 0;
+    return enter(t) && leave(t, t->cu.event_elapsed(&ms, handle(start), handle(end))) == 0 ? (double) ms * 1000 : -1;
 }

@@ -1,16 +1,22 @@
-// A transport over a ggml device with its own streams (CUDA): a second backend of the same device is the
-// copy stream.
+// A transport to a CUDA device, under ggml: a copy stream of its own, beside the streams of ggml's backends.
 #ifndef STRATA_TRANSPORT_GGML_H
 #define STRATA_TRANSPORT_GGML_H
+
+#include <stdbool.h>
+#include <stddef.h>
 
 #include "ggml-backend.h"
 #include "transport.h"
 
 // `why` receives one sentence on failure. The compute streams passed to the transport are inner backends
-// (ggml_backend_t) of the same device.
-struct st_transport * st_transport_ggml_new(ggml_backend_dev_t dev, char * why, size_t why_size);
+// (ggml_backend_t) of the same device. `timed`: events can be measured, which costs a little; for benches.
+struct st_transport * st_transport_ggml_new(ggml_backend_dev_t dev, bool timed, char * why, size_t why_size);
 
-// Copies go to a place inside the buffer that holds `dst`; the transport is told about it once.
-int st_transport_ggml_add_buffer(struct st_transport * t, ggml_backend_buffer_t buffer);
+// For benches: copies complete no faster than a link of this many GB/s (10^9 bytes) would carry them, on the
+// copy stream; 0 takes the limit away. While nothing is queued.
+void st_transport_ggml_limit(struct st_transport * t, double gigabytes_per_second);
+
+// Microseconds between two completed events of a timed transport, or -1.
+double st_transport_ggml_elapsed_us(struct st_transport * t, void * start, void * end);
 
 #endif

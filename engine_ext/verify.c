@@ -1,8 +1,24 @@
 // The self-check that ships: compares residents with the file, byte for byte.
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tier.h"
+
+// " round 12 claimed 3/17, round 12 published 3/17, ...": layer/expert, oldest first.
+static void describe(const struct st_class * c, int32_t slot, char * out, size_t size, const struct st_tier * t) {
+    const struct st_trace * trace = &c->traces[slot];
+    size_t used = 0;
+    out[0] = '\0';
+    for (uint32_t i = trace->n > ST_TRACE ? trace->n - ST_TRACE : 0; i < trace->n && used < size; i++) {
+        const int32_t key         = trace->entry[i % ST_TRACE].key;
+        const struct st_group * g = &t->groups[c->key_group[key]];
+        const char what           = trace->entry[i % ST_TRACE].what;
+        const char * word = what == 'c' ? "claimed" : what == 'p' ? "published" : what == 'a' ? "abandoned" : what == 'h' ? "home" : "guest";
+        const int n = snprintf(out + used, size - used, " round %u %s %d/%d;", trace->entry[i % ST_TRACE].round, word, g->layer, key - g->first_key);
+        used += n > 0 ? (size_t) n : 0;
+    }
+}
 
 // Compares one resident. 0, -1 different (or unreadable).
 static int compare(struct st_tier * t, struct st_class * c, int32_t slot, uint8_t * a, uint8_t * b) {
@@ -19,7 +35,10 @@ static int compare(struct st_tier * t, struct st_class * c, int32_t slot, uint8_
             while (a[at] == b[at]) {
                 at++;
             }
-            return st_fail(t, "slot %d does not hold expert %d of layer %d: %s differs from byte %zu", slot, key - g->first_key, g->layer, slice->name, at);
+            char history[1024];
+            describe(c, slot, history, sizeof history, t);
+            return st_fail(t, "slot %d does not hold expert %d of layer %d: %s differs from byte %zu on; the slot's history:%s", slot, key - g->first_key,
+                           g->layer, slice->name, at, history);
         }
     }
     return 0;

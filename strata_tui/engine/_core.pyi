@@ -14,6 +14,9 @@ PIN_OFF: int
 STAGER_AUTO: int
 STAGER_RAM: int
 STAGER_SSD: int
+POLICY_LRU: int
+POLICY_ADAPTIVE: int
+POLICY_FROZEN: int
 FAULT_NONE: int
 FAULT_NEXT_EXPERT: int  # tests: serve expert e + 1 for e
 
@@ -75,6 +78,19 @@ class Tier:
     def allocate(self, slots: int) -> int:
         """Allocates the arena; returns the number of slots. Raises Error when it does not fit."""
     def fill_mirror(self, limit: int, progress: Callable[[int, int], bool] | None = None) -> int: ...
+    def set_policy(self, policy: int) -> None:
+        """POLICY_*: which experts keep their slots. After allocate; between rounds, from the thread that decodes."""
+    def swaps(self) -> dict[str, int]:
+        """{"swaps", "rounds", "ns"}: of the adaptive tier; ns is host time. Any thread."""
+    def usage(self) -> bytes:
+        """float32 per expert in the order of the groups: picks, decayed while adaptive. Between rounds."""
+    def prefill(self, usage: bytes | None = None, progress: Callable[[int, int], bool] | None = None) -> int:
+        """Fills empty slots (after allocate, before the first round), hottest experts of `usage`, or evenly spread.
+        progress(done, total) in slots; false stops. Returns the slots filled."""
+    def selftest(self) -> str:
+        """Copies patterns through the stage pool into empty slots and compares: one line, or Error."""
+    def limit_link(self, gigabytes_per_second: float) -> None:
+        """For benches on a GPU: copies complete no faster; 0: no limit."""
     def cancel(self, on: bool) -> None: ...
     def set_phase(self, phase: int) -> None: ...
     def set_modes(self, pinning: int, stager: int) -> None:

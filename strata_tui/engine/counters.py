@@ -39,7 +39,7 @@ class PhaseCounters:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Totals since the model was opened. `swaps` is None until an adaptive tier exists."""
+    """Totals since the model was opened. `swaps`: homes exchanged by the adaptive tier; None without experts."""
 
     prompt: PhaseCounters = PhaseCounters()
     decode: PhaseCounters = PhaseCounters()

@@ -26,6 +26,14 @@ class StagerProfile(str, Enum):
     SSD = "ssd"
 
 
+class Residency(str, Enum):
+    """Which experts keep their slots: the last used, those that are picked most, or those that are there."""
+
+    LRU = "lru"
+    ADAPTIVE = "adaptive"
+    FROZEN = "frozen"
+
+
 def next_value(value: Enum) -> Enum:
     """The value after `value` in its own class, going round."""
     members = list(type(value))
@@ -38,6 +46,7 @@ class Modes:
 
     pinning: Pinning = Pinning.AUTO
     stager: StagerProfile = StagerProfile.AUTO
+    residency: Residency = Residency.LRU
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +71,4 @@ class ModesState:
     pinning: SwitchState
     stager: SwitchState
     pool_generation: int
+    residency: SwitchState | None = None

@@ -1,0 +1,84 @@
+// Pre-fill: slots are filled at the start, hottest experts of the usage profile first in rank, several threads
+// filling stage buffers while copies run.
+#include <stdlib.h>
+
+#include "tier.h"
+
+#define BATCH 64  // blobs between two reports; the copy stream does not idle in between
+
+struct ranked {
+    float usage;
+    int32_t tie;  // spreads equals over the layers
+    int32_t key;
+};
+
+static int hotter(const void * a, const void * b) {
+    const struct ranked * x = a, * y = b;
+    if (x->usage != y->usage) {
+        return x->usage > y->usage ? -1 : 1;
+    }
+    return x->tie < y->tie ? -1 : x->tie > y->tie;
+}
+
+// The keys of a class, hottest first.
+static struct ranked * rank(const struct st_tier * t, int k, const float * usage) {
+    const struct st_class * c = &t->classes[k];
+    struct ranked * list = malloc((size_t) c->n_keys * sizeof *list);
+    size_t at = 0;
+    for (int i = 0; list && i < t->n_groups; i++) {
+        const struct st_group * g = &t->groups[i];
+        for (int32_t e = 0; g->class_index == k && e < g->n_experts; e++) {
+            const int32_t key = g->first_key + e;
+            list[key] = (struct ranked) { usage ? usage[at + (size_t) e] : 0, e * t->n_groups + i, key };
+        }
+        at += (size_t) g->n_experts;
+    }
+    if (list) {
+        qsort(list, (size_t) c->n_keys, sizeof *list, hotter);
+    }
+    return list;
+}
+
+int64_t st_prefill(struct st_tier * t, const float * usage, bool (*step)(void * ctx, int64_t done, int64_t total), void * ctx) {
+    int64_t total = 0, done = 0;
+    for (int k = 0; k < t->n_classes; k++) {
+        if (t->classes[k].residency.n_resident > 0 || t->classes[k].n_slots == 0) {
+            return st_fail(t, "pre-fill wants empty slots");
+        }
+        total += t->classes[k].n_slots;
+    }
+    struct st_load loads[BATCH];
+    for (int k = 0; k < t->n_classes; k++) {
+        struct st_class * c  = &t->classes[k];
+        struct ranked * list = rank(t, k, usage);
+        if (!list) {
+            return st_fail(t, "out of memory");
+        }
+        const int most = t->max_experts < BATCH ? t->max_experts : BATCH;  // st_load_blobs' jobs
+        for (int32_t left = c->n_slots; left > 0;) {  // coldest of the chosen first: the hottest end as the newest
+            st_residency_begin(&c->residency);
+            int n = 0;
+            while (n < most && left > 0) {
+                int32_t evicted;
+                const int32_t key  = list[--left].key;
+                const int32_t slot = st_residency_claim(&c->residency, key, &evicted);
+                loads[n++] = (struct st_load) { key, slot };
+                st_trace_add(t, c, slot, 'c', key);
+            }
+            const int result = st_load_blobs(t, c, loads, n, NULL);
+            done += result == 0 ? n : 0;
+            atomic_store_explicit(&t->slots_used, done, memory_order_relaxed);
+            if (result < 0 || result > 0 || (step && !step(ctx, done, total))) {
+                free(list);
+                return result < 0 ? -1 : done;
+            }
+        }
+        if (usage) {
+            for (int32_t i = 0; i < c->n_keys; i++) {
+                c->usage[list[i].key] = list[i].usage;
+            }
+        }
+        free(list);
+    }
+    return done;
+}
