@@ -29,7 +29,7 @@ from strata_tui.sessions.rows import Status
 from strata_tui.sessions.store import Store
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
-COMMAND = [sys.executable, "-m", "strata_tui"]
+COMMAND = [sys.executable, "-P", "-m", "strata_tui"]  # -P: not the checkout that the tests may run in
 
 needs_engine = pytest.mark.skipif(
     importlib.util.find_spec("strata_tui.engine._core") is None, reason="the extension is not built"
@@ -66,13 +66,6 @@ def chats(env: dict[str, str]) -> Path:
         for text in ("one answer", "another answer"):
             store.finish_reply(store.begin_reply(new, question), Status.DONE, text, "let me think")
     return path
-
-
-@pytest.fixture(scope="module")
-def demo_model() -> Path:
-    from strata_tui.demo import ensure_demo_model
-
-    return ensure_demo_model()
 
 
 def refused(done: subprocess.CompletedProcess[str], *parts: str) -> None:

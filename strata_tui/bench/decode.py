@@ -39,16 +39,29 @@ class Arm:
 
 def add_parser(subparsers: Any) -> None:
     """Adds `decode` to bench's subparsers."""
-    p: argparse.ArgumentParser = subparsers.add_parser("decode", help="decode speed against plain llama.cpp", description=__doc__)
+    p: argparse.ArgumentParser = subparsers.add_parser(
+        "decode", help="decode speed against plain llama.cpp", description=__doc__
+    )
     p.add_argument("model", metavar="GGUF", type=Path)
     p.add_argument("--gpu", metavar="N", type=int, help="CUDA device (default: most free memory; -1: CPU)")
-    p.add_argument("--slots-fraction", metavar="SHARE", type=float, nargs="+", default=[0.5], help="of all experts (default: 0.5)")
-    p.add_argument("--cpu-layers", metavar="N", type=int, nargs="*", default=[], help="arms of plain llama.cpp with N layers' experts on the CPU")
+    p.add_argument(
+        "--slots-fraction", metavar="SHARE", type=float, nargs="+", default=[0.5], help="of all experts (default: 0.5)"
+    )
+    p.add_argument(
+        "--cpu-layers",
+        metavar="N",
+        type=int,
+        nargs="*",
+        default=[],
+        help="arms of plain llama.cpp with N layers' experts on the CPU",
+    )
     p.add_argument("--plain", action="store_true", help="an arm of plain llama.cpp with everything on the device")
     p.add_argument("--mirror-gib", metavar="GIB", type=float, default=0.0, help="pinned RAM for experts (default: 0)")
     p.add_argument("--no-mirror-too", action="store_true", help="with --mirror-gib: also an arm without")
     p.add_argument("--prompt", metavar="N", type=int, default=64)
-    p.add_argument("--warm", metavar="N", type=int, default=256, help="tokens decoded before the first measurement (default: 256)")
+    p.add_argument(
+        "--warm", metavar="N", type=int, default=256, help="tokens decoded before the first measurement (default: 256)"
+    )
     p.add_argument("--tokens", metavar="N", type=int, default=128, help="tokens a round (default: 128)")
     p.add_argument("--rounds", metavar="N", type=int, default=5)
     p.add_argument("--threads", metavar="N", type=int, default=0, help="(default: the cores of this process)")
@@ -74,7 +87,9 @@ def run(args: argparse.Namespace) -> int:
     arms = [Arm("llama.cpp, all on the device")] if args.plain else []
     mirror = int(args.mirror_gib * 2**30)
     for share in args.slots_fraction:
-        arms.append(Arm(f"strata, {share:.0%} slots" + (", mirror" if mirror else ""), round(share * experts), mirror=mirror))
+        arms.append(
+            Arm(f"strata, {share:.0%} slots" + (", mirror" if mirror else ""), round(share * experts), mirror=mirror)
+        )
         if mirror and args.no_mirror_too:
             arms.append(Arm(f"strata, {share:.0%} slots, no mirror", round(share * experts)))
     arms += [Arm(f"llama.cpp, experts of {n} layers on the CPU", cpu_layers=n) for n in args.cpu_layers]
@@ -140,7 +155,8 @@ def run(args: argparse.Namespace) -> int:
         for model in opened:
             model.close()
 
-    print(f"{info.name or args.model.name}: {experts} experts, {info.expert_bytes / 2**30:.2f} GiB of experts; {machine(device)}; {threads} threads")
+    size = f"{experts} experts, {info.expert_bytes / 2**30:.2f} GiB of experts"
+    print(f"{info.name or args.model.name}: {size}; {machine(device)}; {threads} threads")
     print(f"{args.rounds} rounds of {args.tokens} tokens, arms interleaved; median (low to high)\n")
     head = ["arm", "decode tok/s", "hit rate", "same top choice", "mean KL", "ratio to first"]
     rows_out = []
@@ -161,7 +177,10 @@ def run(args: argparse.Namespace) -> int:
         args.json.write_text(json.dumps({"machine": machine(device), "arms": [asdict(arm) for arm in arms]}, indent=1))
     bad = [arm.name for arm in arms if arm.agreement is not None and arm.agreement < args.min_agreement]
     if bad:
-        print(f"\nThe output of {', '.join(bad)} does not agree with that of {arms[0].name}: these numbers say nothing.", file=sys.stderr)
+        print(
+            f"\nThe output of {', '.join(bad)} does not agree with that of {arms[0].name}: these numbers say nothing.",
+            file=sys.stderr,
+        )
     return 1 if bad else 0
 
 
