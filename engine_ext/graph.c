@@ -505,7 +505,7 @@ enum ggml_status st_graph_compute(struct st_backend * b, struct ggml_cgraph * gr
         if (!counted) {
             counted = true;
             ST_COUNT(st_now(t), rounds, 1);
-            if (st_policy_round(t, b->inner) < 0) {
+            if ((t->compute != b->inner && change_stream(t, b->inner) < 0) || st_policy_round(t, b->inner) < 0) {  // swaps copy, too
                 status = GGML_STATUS_FAILED;
                 break;
             }

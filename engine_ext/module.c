@@ -1,8 +1,12 @@
 // The CPython face of the engine extension (stable ABI, 3.11 on).
 #include "pycore.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "ggml-backend-impl.h"
 #include "llama.h"
+#include "probe.h"
 #include "strata_versions.h"
 
 static struct PyModuleDef module;
@@ -62,7 +66,61 @@ static PyObject * devices(PyObject * self, PyObject * unused) {
     return list;
 }
 
+static PyObject * floats(const double * values, int n) {
+    PyObject * list = PyList_New(n);
+    for (int i = 0; list && i < n; i++) {
+        PyObject * value = PyFloat_FromDouble(values[i]);
+        if (!value || PyList_SetItem(list, i, value) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+static PyObject * probe_copies(PyObject * self, PyObject * args, PyObject * kwargs) {
+    static char * names[] = { "device", "size", "ring", "copies", "pin", "fill", "pooled", "pipelined", "limit", NULL };
+    const char * device;
+    Py_ssize_t size;
+    int pin = 1, fill = 0, pooled = 1, pipelined = 0;
+    struct st_probe p = { .ring = 64, .copies = 512 };
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sn|$iippppd:probe_copies", names, &device, &size, &p.ring, &p.copies, &pin, &fill, &pooled, &pipelined, &p.limit)) {
+        return NULL;
+    }
+    ggml_backend_dev_t dev = ggml_backend_dev_by_name(device);
+    struct py_state * state = PyModule_GetState(self);
+    if (!dev || size < 1 || p.ring < 1 || p.copies < 1) {
+        PyErr_SetString(PyExc_ValueError, "no such device, or a size, ring or number of copies below 1");
+        return NULL;
+    }
+    p.size      = (size_t) size;
+    p.pin       = pin;
+    p.fill      = fill;
+    p.pooled    = pooled;
+    p.pipelined = pipelined;
+    p.host_us   = calloc((size_t) p.copies, sizeof *p.host_us);
+    p.device_us = calloc((size_t) p.copies, sizeof *p.device_us);
+    int result  = -1;
+    if (!p.host_us || !p.device_us) {
+        PyErr_NoMemory();
+    } else {
+        Py_BEGIN_ALLOW_THREADS
+        result = st_probe_run(dev, &p);
+        Py_END_ALLOW_THREADS
+        if (result < 0) {
+            PyErr_SetString(state->error, p.error);
+        }
+    }
+    PyObject * out = result < 0 ? NULL
+                                : Py_BuildValue("{s:N,s:N,s:d,s:d,s:d,s:N,s:N}", "host_us", floats(p.host_us, p.copies), "device_us", floats(p.device_us, p.copies),
+                                                "total_s", p.total_s, "wait_wall_s", p.wait_wall_s, "wait_cpu_s", p.wait_cpu_s, "pinned",
+                                                PyBool_FromLong(p.pinned), "equal", PyBool_FromLong(p.equal));
+    free(p.host_us);
+    free(p.device_us);
+    return out;
+}
+
 static PyMethodDef methods[] = {
+    { "probe_copies", (PyCFunction) (void (*)(void)) probe_copies, METH_VARARGS | METH_KEYWORDS, "Measures copies to a CUDA device; see probe.h." },
     { "runtime_ggml_version", runtime_ggml_version, METH_NOARGS, "Version of the ggml library that is loaded." },
     { "registry_api_version", registry_api_version, METH_NOARGS, "Backend API version of the loaded registry's first entry." },
     { "address_of", address_of, METH_VARARGS, "Address at which this module sees a library function." },

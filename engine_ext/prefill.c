@@ -1,6 +1,7 @@
 // Pre-fill: slots are filled at the start, hottest experts of the usage profile first in rank, several threads
 // filling stage buffers while copies run.
 #include <stdlib.h>
+#include <time.h>
 
 #include "tier.h"
 
@@ -81,4 +82,64 @@ int64_t st_prefill(struct st_tier * t, const float * usage, bool (*step)(void * 
         free(list);
     }
     return done;
+}
+
+int64_t st_refill(struct st_tier * t, int64_t n) {
+    struct st_load loads[BATCH];
+    const int most = t->max_experts < BATCH ? t->max_experts : BATCH;
+    int64_t done   = 0;
+    for (int k = 0; k < t->n_classes; k++) {
+        struct st_class * c = &t->classes[k];
+        for (int32_t s = 0; s < c->n_slots && done < n;) {
+            st_residency_begin(&c->residency);
+            int count = 0;
+            for (; s < c->n_slots && count < most && done + count < n; s++) {
+                if (c->residency.state[s] == ST_SLOT_RESIDENT) {
+                    st_residency_reopen(&c->residency, s);
+                    loads[count++] = (struct st_load) { c->residency.key_of[s], s };
+                    st_trace_add(t, c, s, 'c', c->residency.key_of[s]);
+                }
+            }
+            const int result = count ? st_load_blobs(t, c, loads, count, t->compute) : 0;
+            if (result != 0) {
+                return result < 0 ? -1 : done;
+            }
+            done += count;
+        }
+    }
+    if (t->loaded && t->transport->iface->wait(t->transport, t->group_event) < 0) {
+        return st_fail(t, "the copy stream failed");
+    }
+    return done;
+}
+
+double st_fill_rate(struct st_tier * t, int n) {
+    uint64_t bytes = 0;
+    int open = 0;
+    struct timespec a, b;
+    clock_gettime(CLOCK_MONOTONIC, &a);
+    for (int i = 0; i < n || open > 0;) {
+        const int buffer = i < n ? st_stage_try_claim(&t->pool) : -1;
+        if (buffer >= 0 && buffer < t->max_experts) {  // a job of its own for each buffer
+            struct st_class * c = &t->classes[i % t->n_classes];
+            t->jobs[buffer] = (struct st_job) { .key = (int32_t) ((int64_t) i * 7919 % c->n_keys), .dst = t->pool.buffers[buffer].data, .tag = buffer,
+                                                            .class_index = i % t->n_classes, .mapped = t->modes.profile == ST_PROFILE_RAM, .n_pieces = st_fill_pieces(c) };
+            st_stager_submit(&t->stager, &t->jobs[buffer]);
+            i++;
+            open++;
+            continue;
+        }
+        if (buffer >= 0) {
+            st_stage_give_up(&t->pool, buffer);
+        }
+        const struct st_job * job = st_stager_collect(&t->stager);
+        if (!job) {
+            return -1;  // nothing is free and nothing runs
+        }
+        st_stage_give_up(&t->pool, job->tag);
+        bytes += t->classes[job->class_index].blob_bytes;
+        open--;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &b);
+    return (double) bytes / ((double) (b.tv_sec - a.tv_sec) + 1e-9 * (double) (b.tv_nsec - a.tv_nsec));
 }

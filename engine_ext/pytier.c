@@ -593,7 +593,35 @@ static PyObject * tier_limit_link(PyObject * self, PyObject * args) {
     Py_RETURN_NONE;
 }
 
+static PyObject * tier_refill(PyObject * self, PyObject * args) {
+    struct st_tier * t = tier_of(self);
+    long long n;
+    if (!t || !PyArg_ParseTuple(args, "L:refill", &n)) {
+        return NULL;
+    }
+    int64_t done;
+    Py_BEGIN_ALLOW_THREADS
+    done = st_refill(t, n);
+    Py_END_ALLOW_THREADS
+    return done < 0 ? raise_error(self, t) : PyLong_FromLongLong(done);
+}
+
+static PyObject * tier_fill_rate(PyObject * self, PyObject * args) {
+    struct st_tier * t = tier_of(self);
+    int n;
+    if (!t || !PyArg_ParseTuple(args, "i:fill_rate", &n)) {
+        return NULL;
+    }
+    double rate;
+    Py_BEGIN_ALLOW_THREADS
+    rate = st_fill_rate(t, n);
+    Py_END_ALLOW_THREADS
+    return PyFloat_FromDouble(rate);
+}
+
 static PyMethodDef tier_methods[] = {
+    { "refill", tier_refill, METH_VARARGS, "Copies up to n residents into their slots again and waits; between rounds. Returns their number." },
+    { "fill_rate", tier_fill_rate, METH_VARARGS, "Bytes a second at which the stager fills n blobs, without copies; between rounds." },
     { "set_policy", tier_set_policy, METH_VARARGS, "POLICY_LRU, POLICY_ADAPTIVE or POLICY_FROZEN; between rounds, from the thread that decodes." },
     { "swaps", tier_swaps, METH_NOARGS, "Swaps of the adaptive tier, its rounds and their host time in ns (any thread)." },
     { "usage", tier_usage, METH_NOARGS, "Picks of each expert, decayed: float32, in the order of the groups; between rounds." },

@@ -140,6 +140,13 @@ void st_residency_claim_home(struct st_residency * r, int32_t s, int32_t key, in
     take(r, s, key, evicted);
 }
 
+void st_residency_reopen(struct st_residency * r, int32_t s) {
+    assert(r->state[s] == ST_SLOT_RESIDENT);
+    r->state[s] = ST_SLOT_LOADING;
+    r->n_resident--;
+    st_residency_touch(r, s);
+}
+
 void st_residency_publish(struct st_residency * r, int32_t s) {
     assert(r->state[s] == ST_SLOT_LOADING);
     r->state[s] = ST_SLOT_RESIDENT;

@@ -60,6 +60,9 @@ int32_t st_residency_claim(struct st_residency * r, int32_t key, int32_t * evict
 // Takes this home for `key` in place of what it holds, as claim does. No group may be using it.
 void st_residency_claim_home(struct st_residency * r, int32_t slot, int32_t key, int32_t * evicted);
 
+// RESIDENT -> LOADING with the same key: its bytes are about to be copied again. In the running group.
+void st_residency_reopen(struct st_residency * r, int32_t slot);
+
 // LOADING -> RESIDENT. Only after the copy's completion is ordered before every later read.
 void st_residency_publish(struct st_residency * r, int32_t slot);
 

@@ -53,6 +53,9 @@ void st_tier_close(struct st_tier * t) {
         t->stager_built = false;
     }
     if (t->transport) {
+        if (t->group_event && t->transport->iface->record(t->transport, t->group_event) == 0) {
+            (void) t->transport->iface->wait(t->transport, t->group_event);  // swaps nobody waited for still read the mirror
+        }
         st_pool_free(t);
         st_mirror_free(t);
         if (t->group_event) {

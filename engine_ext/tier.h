@@ -231,6 +231,12 @@ void st_trace_add(struct st_tier * t, struct st_class * c, int32_t slot, char wh
 // returns false to stop. Returns the number of blobs loaded, or -1.
 int64_t st_prefill(struct st_tier * t, const float * usage, bool (*step)(void * ctx, int64_t done, int64_t total), void * ctx);
 
+// Copies up to `n` residents into their slots again and waits for the last: what slots that were lent need.
+// Returns their number, or -1.
+int64_t st_refill(struct st_tier * t, int64_t n);
+// Bytes a second at which the stager fills `n` blobs without any copy, or -1. For benches.
+double st_fill_rate(struct st_tier * t, int n);
+
 // selftest.c: copies patterns through the whole stage pool into empty slots and compares. 0, or -1.
 int st_selftest(struct st_tier * t, char * line, size_t line_size);
 
