@@ -9,10 +9,10 @@ from pathlib import Path
 
 from ..config import ChatOptions, config_file, log_dir, store_path
 from ..errors import UserError
+from ..term.size import START_SIZE, terminal_size
 from .flags import add_engine_flags, add_setting, check_model_file, checked_log, settings_of
 
 HELP = "Chat (the default command)."
-MIN_COLUMNS, MIN_LINES = 40, 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,17 +50,24 @@ def run(args: argparse.Namespace) -> int:
 
 def _run_screen(args: argparse.Namespace) -> int:
     settings = settings_of(args)
+    log = _log(args)
     options = ChatOptions(
         settings=settings,
-        engine=settings.engine_options(_log(args)),
+        engine=settings.engine_options(log),
         model=settings.model,
         resume=args.resume,
         store=store_path(),
         settings_file=config_file(),
     )
-    from ..ui.app import run as run_screen
+    from ..term.stderr_guard import install
 
-    return run_screen(options)
+    remove = install(log)  # before Textual is imported
+    try:
+        from ..ui.app import run as run_screen
+
+        return run_screen(options)
+    finally:
+        remove()
 
 
 def _check_terminal() -> None:
@@ -69,12 +76,11 @@ def _check_terminal() -> None:
     term = os.environ.get("TERM", "")
     if term in ("", "dumb"):
         raise UserError(f"The chat cannot draw on a terminal of type {term!r}: set TERM, or use strata-tui ask.")
-    columns, lines = os.get_terminal_size(sys.stdout.fileno())
-    # 0 x 0 is a terminal that does not know its size
-    if (columns, lines) != (0, 0) and (columns < MIN_COLUMNS or lines < MIN_LINES):
+    size = terminal_size()
+    if size is not None and (size[0] < START_SIZE[0] or size[1] < START_SIZE[1]):
         raise UserError(
-            f"The terminal is too small: it has {columns} columns and {lines} lines, the chat needs {MIN_COLUMNS} "
-            f"and {MIN_LINES}."
+            f"The terminal is too small: it has {size[0]} columns and {size[1]} lines, the chat needs {START_SIZE[0]} "
+            f"and {START_SIZE[1]}."
         )
 
 

@@ -13,7 +13,7 @@ from textual.content import Content
 from strata_tui.render import styles
 from strata_tui.render.code import code_block, highlight, language_of
 from strata_tui.render.inline import render_inline
-from strata_tui.render.layout import inner_width, join_lines, prefixed, split_lines, wrap_lines
+from strata_tui.render.layout import TAB_SIZE, inner_width, join_lines, prefixed, split_lines, wrap_lines
 from strata_tui.render.parser import Node, nodes, parse
 from strata_tui.render.table import render_table
 from strata_tui.text import clean
@@ -105,7 +105,7 @@ def _block(node: Node, source: Sequence[str], width: int | None) -> Block:
         own.pop()
     text = "\n".join(own)
     if node.too_deep:
-        return Block("paragraph", tuple(Content(line) for line in own), text)
+        return Block("paragraph", tuple(Content(line.expandtabs(TAB_SIZE)) for line in own), text)
     lines = tuple(_Page(source, width).lines(node))
     kind = _KINDS.get(token.type, "paragraph")
     if kind == "code":
@@ -140,7 +140,7 @@ class _Page:
             case "hr":
                 return [Content.styled("─" * (self.width or _RULE_WIDTH), styles.RULE)]
             case "html_block":
-                text = Content.styled(clean(token.content.rstrip("\n")), styles.HTML)
+                text = Content.styled(clean(token.content).rstrip("\n").expandtabs(TAB_SIZE), styles.HTML)
                 return self._wrapped(text)
             case "heading_open":
                 level = min(int(token.tag[1:]), len(styles.HEADING))

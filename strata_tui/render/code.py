@@ -11,10 +11,9 @@ from pygments.util import ClassNotFound  # type: ignore[import-untyped]
 from textual.content import Content, Span
 
 from strata_tui.render import styles
-from strata_tui.render.layout import cut_offsets, prefixed
+from strata_tui.render.layout import TAB_SIZE, cut_offsets, prefixed
 from strata_tui.text import clean_line
 
-TAB_SIZE: Final = 4
 _BAR: Final = "▏ "
 # Lexers are regular expressions; a minified line or a huge dump is not worth their time.
 _MAX_CODE: Final = 200_000

@@ -10,6 +10,7 @@ from textual.content import Content, Span
 from textual.style import Style
 
 from strata_tui.render import styles
+from strata_tui.render.layout import TAB_SIZE
 from strata_tui.text import clean
 
 _PAIRS: Final = {"strong": styles.STRONG, "em": styles.EMPHASIS, "s": styles.STRIKE, "link": styles.LINK}
@@ -64,17 +65,18 @@ def _write(writer: _Writer, tokens: Sequence[Token]) -> None:
     for token in tokens:
         kind = token.type
         if kind == "text":
-            # Cleaned again: entities such as "&#x202e;" are decoded by the parser.
-            writer.add(clean(token.content))
+            writer.add(_shown(token.content))
         elif kind in ("softbreak", "hardbreak"):
             writer.add("\n")
         elif kind == "code_inline":
-            writer.add(clean(token.content), styles.CODE)
+            writer.add(_shown(token.content), styles.CODE)
+        elif kind == "math_inline":
+            writer.add(_shown(token.content), styles.MATH)
         elif kind == "html_inline":
             if token.content.lower() in _LINE_BREAK_TAGS:
                 writer.add("\n")
             else:
-                writer.add(clean(token.content), styles.HTML)
+                writer.add(_shown(token.content), styles.HTML)
         elif kind == "image":
             writer.push(styles.LINK, clean(str(token.attrGet("src") or "")))
             _write(writer, token.children or ())
@@ -88,7 +90,12 @@ def _write(writer: _Writer, tokens: Sequence[Token]) -> None:
         elif token.nesting == -1:
             writer.pop()
         else:
-            writer.add(clean(token.content))
+            writer.add(_shown(token.content))
+
+
+def _shown(text: str) -> str:
+    """Cleaned once more, for the parser decodes entities such as "&#x202e;"; tabs as the spaces they stand for."""
+    return clean(text).replace("\t", " " * TAB_SIZE)
 
 
 def _close_link(writer: _Writer) -> None:

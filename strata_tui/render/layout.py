@@ -8,6 +8,7 @@ from typing import Final
 from rich.cells import cell_len
 from textual.content import Content
 
+TAB_SIZE: Final = 4
 _MIN_WIDTH: Final = 8
 _JOINERS: Final = frozenset("\u200d\ufe0f")
 

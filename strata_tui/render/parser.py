@@ -11,6 +11,8 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
+from strata_tui.render.math import formulas
+
 MAX_NESTING: Final = 60
 """Depth at which markdown-it stops. It drops what lies deeper, so `too_deep` blocks are shown as plain text."""
 
@@ -120,6 +122,7 @@ def _columns(line: str) -> list[str]:
 
 def _new_parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"maxNesting": MAX_NESTING}).enable(["table", "strikethrough"])
+    parser.use(formulas)
     parser.core.ruler.before("inline", "keep_all_cells", _keep_all_cells)
     parser.core.ruler.at("inline", _parse_inline)
     return parser

@@ -68,7 +68,7 @@ def _read(node: Node) -> Table:
                 if heading:
                     aligns.append(_align(str(cell.token.attrGet("style") or "")))
                 content = render_inline(cell.inner[0].children or ()) if cell.inner else Content()
-                lines = [line.expand_tabs(1) for line in split_lines(content)]
+                lines = split_lines(content)
                 cells.append([line.stylize_before(styles.TABLE_HEAD) for line in lines] if heading else lines)
             rows.append(tuple(cells))
     return Table(tuple(aligns), tuple(rows))

@@ -60,7 +60,8 @@ class Tail:
                 found[0].token.attrSet("start", self._above.ordinal)
             done, still, inside_list = _divide(found, source)
             settled += self._render(done, source)
-            fence = _is_open_fence(still, 0, len(source) - 1)
+            # The last block; if its closing line is there too, the fence closes as soon as it is read.
+            fence = len(still) == 1 and still[0].token.type == "fence" and _certain(still[0].first_line, source)
             if done:
                 self._above = _above(still[0], inside_list, source)
             if done or fence:
@@ -121,16 +122,12 @@ def _above(node: Node, inside_list: bool, source: Sequence[str]) -> _Above:
 
 def _divide(found: list[Node], source: Sequence[str]) -> tuple[list[Node], list[Node], bool]:
     """Blocks that are done, blocks that are still open, and whether the cut goes through a list."""
-    complete_lines = len(source) - 1
-    last = len(found) - 1
-    while last > 0 and not (
-        found[last].first_line <= complete_lines - 2 or _is_open_fence(found, last, complete_lines)
-    ):
+    last = max(len(found) - 1, 0)
+    while last and not _certain(found[last].first_line, source):
         last -= 1
-    last = max(last, 0)
     done, still = found[:last], found[last:]
     if still and still[0].token.type in ("bullet_list_open", "ordered_list_open"):
-        items = [item.first_line for item in nodes(still[0].inner) if item.first_line < complete_lines]
+        items = [item.first_line for item in nodes(still[0].inner) if _certain(item.first_line, source)]
         # Read on its own, an item with a bar could be the head of a table.
         if len(items) > 1 and "|" not in source[items[-1]]:
             head, rest = _split_list(still[0], items[-1], len(items) - 1)
@@ -159,8 +156,7 @@ def _ordinal(node: Node) -> int | None:
     return 1 if start is None else int(start)
 
 
-def _is_open_fence(found: Sequence[Node], index: int, complete_lines: int) -> bool:
-    """Whether the last block is a fence whose opening line is complete (it may also just have closed)."""
-    if index != len(found) - 1:
-        return False
-    return found[index].token.type == "fence" and found[index].first_line < complete_lines
+def _certain(line: int, source: Sequence[str]) -> bool:
+    """Whether nothing to come can change what begins at `line`. The last line of `source` is not complete."""
+    needed = 2 if "|" in source[line] else 1
+    return line + needed < len(source)

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import importlib.util
 import random
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,10 +10,8 @@ from textual.content import Content
 from strata_tui.render import StreamingMarkdown, Update, compile_chunks
 from strata_tui.render.chunks import CHUNK_CHARS, CHUNK_LINES
 
-_spec = importlib.util.spec_from_file_location("documents", Path(__file__).with_name("documents.py"))
-assert _spec and _spec.loader
-_documents = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_documents)
+from .documents import cut_documents
+
 
 widths = st.sampled_from((None, 12, 40, 100))
 
@@ -48,8 +44,8 @@ def stream(pieces: list[str], width: int | None) -> tuple[StreamingMarkdown, Scr
     return message, screen
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
-@given(_documents.cut_documents(), widths)
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(cut_documents(), widths)
 def test_ends_equal_to_one_shot(cut: tuple[str, list[str]], width: int | None) -> None:
     source, pieces = cut
     message, screen = stream(pieces, width)
@@ -59,8 +55,8 @@ def test_ends_equal_to_one_shot(cut: tuple[str, list[str]], width: int | None) -
     assert same(message.chunks, whole)
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
-@given(_documents.cut_documents(), widths)
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(cut_documents(), widths)
 def test_is_right_on_the_way_too(cut: tuple[str, list[str]], width: int | None) -> None:
     # Without reference definitions nothing later can change what is settled: once the source ends with a line end,
     # the picture is that of the whole so far. The final compile therefore has nothing to repair.
@@ -130,11 +126,15 @@ def test_only_the_last_chunks_change() -> None:
         update = message.feed(text[position : position + 11])
         assert all(index >= len(before) - 1 for index in update.changed)
         after = message.chunks
-        assert all(old is new for index, (old, new) in enumerate(zip(before, after, strict=False)) if index not in update.changed)
+        assert all(
+            old is new
+            for index, (old, new) in enumerate(zip(before, after, strict=False))
+            if index not in update.changed
+        )
 
 
-def tokens(count: int, kind: str) -> list[str]:
-    """About `count` pieces of four characters of one open block."""
+def pieces(count: int, kind: str) -> list[str]:
+    """One open block of `count` tokens of four characters, two at a time."""
     rng = random.Random(1)
     words = {
         "fence": "x = [item for item in range(10)]  # why\n",
@@ -145,12 +145,12 @@ def tokens(count: int, kind: str) -> list[str]:
     }[kind]
     heads = {"fence": "```python\n", "table": "| a | b | c |\n|---|---|---|\n", "line of code": "```python\n"}
     text = heads.get(kind, "") + words * (count * 4 // len(words))
-    pieces = []
+    cut = []
     while text:
-        size = rng.randint(2, 6)
-        pieces.append(text[:size])
+        size = rng.randint(4, 12)
+        cut.append(text[:size])
         text = text[size:]
-    return pieces
+    return cut
 
 
 @pytest.mark.parametrize("kind", ["fence", "list", "table", "paragraph", "line of code"])
@@ -158,7 +158,7 @@ def test_work_is_proportional_to_the_text(kind: str) -> None:
     work = {}
     for count in (1_500, 6_000):
         message = StreamingMarkdown(80)
-        for piece in tokens(count, kind):
+        for piece in pieces(count, kind):
             message.feed(piece)
         message.finish()
         work[count] = message.compiled_chars
@@ -169,7 +169,7 @@ def test_work_is_proportional_to_the_text(kind: str) -> None:
 def test_work_per_token_of_a_fence_is_bounded() -> None:
     message = StreamingMarkdown(80)
     most = 0
-    for piece in tokens(2_000, "fence"):
+    for piece in pieces(2_000, "fence"):
         before = message.compiled_chars
         message.feed(piece)
         most = max(most, message.compiled_chars - before)
@@ -179,7 +179,10 @@ def test_work_per_token_of_a_fence_is_bounded() -> None:
 
 
 def test_resize_while_streaming_and_after() -> None:
-    source = "- a list whose text is long enough to be wrapped at a narrow width\n\n" + "| a | b |\n|---|---|\n| 1 | 2 |\n\nEnd"
+    source = (
+        "- a list whose text is long enough to be wrapped at a narrow width\n\n"
+        + "| a | b |\n|---|---|\n| 1 | 2 |\n\nEnd"
+    )
     message, screen = stream([source[:80]], 100)
     screen.apply(message.resize(20))
     assert same(screen.chunks, message.chunks)
