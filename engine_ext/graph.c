@@ -6,14 +6,12 @@
 // slot, src[2] the slot ids. The pieces are views of llama.cpp's graph, which keep the use counts that kernel
 // fusion needs; what was rewritten is restored after its piece, because llama.cpp reuses graphs.
 //
-// A batch that needs more experts than there are slots runs in passes over groups of experts (run_split):
-// the rows of a group are gathered, multiplied and scattered. All rows of an expert stay in one pass, because
-// kernels choose their method by that number and a split would change rounding.
+// A batch that needs more experts than there are slots runs in passes: split.c.
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "tier.h"
+#include "graph.h"
 
 // Work memory of the CPU's MUL_MAT_ID grows with slots x picks (8 bytes each); beyond this a batch is split.
 #define CPU_WORK_BYTES ((int64_t) 64 << 20)
@@ -67,11 +65,11 @@ static enum ggml_status run(struct st_backend * b, struct ggml_cgraph * graph, i
     return b->inner->iface.graph_compute(b->inner, &piece);
 }
 
-static bool cancelled(const struct st_tier * t) {
+bool st_cancelled(const struct st_tier * t) {
     return atomic_load_explicit(&t->cancel, memory_order_relaxed);
 }
 
-static int grow(struct st_backend * b, struct st_memory * m, size_t size) {
+int st_grow(struct st_backend * b, struct st_memory * m, size_t size) {
     struct st_transport * io = b->tier->transport;
     if (m->size >= size) {
         return 0;
@@ -88,7 +86,7 @@ static int grow(struct st_backend * b, struct st_memory * m, size_t size) {
 
 // Device memory for `n` slot ids. The compute stream must be idle (it was just synchronised).
 static int grow_slots(struct st_backend * b, int64_t n) {
-    if (grow(b, &b->slots_host, (size_t) n * sizeof(int32_t)) < 0) {
+    if (st_grow(b, &b->slots_host, (size_t) n * sizeof(int32_t)) < 0) {
         return -1;
     }
     if (b->slots_capacity >= n) {
@@ -116,22 +114,13 @@ static int grow_slots(struct st_backend * b, int64_t n) {
     return 0;
 }
 
-static void upload(struct st_backend * b, struct ggml_tensor * tensor, const void * data, size_t size) {
+void st_upload(struct st_backend * b, struct ggml_tensor * tensor, const void * data, size_t size) {
     if (b->inner->iface.set_tensor_async) {
         b->inner->iface.set_tensor_async(b->inner, tensor, data, 0, size);
     } else {
         ggml_backend_tensor_set(tensor, data, 0, size);
     }
 }
-
-// The ids of one layer on the host, in router order: pick (token, k) is ids[token * stride + k].
-struct picks {
-    const struct st_group * group;
-    struct st_class * class_;
-    const int32_t * ids;
-    int64_t stride, used, tokens;
-    int32_t n_distinct;  // in b->order, with b->count
-};
 
 // Waits for the compute stream and reads the ids. On return everything queued before is done.
 static int read_ids(struct st_backend * b, const struct st_group * g, const struct ggml_tensor * ids, struct picks * p) {
@@ -140,7 +129,7 @@ static int read_ids(struct st_backend * b, const struct st_group * g, const stru
         return st_fail(t, "layer %d: the router's ids have an unknown layout", g->layer);
     }
     const size_t bytes = ggml_nbytes(ids);
-    if (grow(b, &b->ids_host, bytes) < 0) {
+    if (st_grow(b, &b->ids_host, bytes) < 0) {
         return -1;
     }
     if (b->inner->iface.get_tensor_async) {
@@ -183,9 +172,7 @@ static int change_stream(struct st_tier * t, ggml_backend_t next) {
     return 0;
 }
 
-// Makes experts order[first..end) resident; b->slot[e] tells where. Slots are claimed in router order, never
-// in the order of completion. `tally`: whether picks count. 0, 1 cancelled, -1 failed.
-static int make_resident(struct st_backend * b, const struct picks * p, int32_t first, int32_t end, bool tally) {
+int st_make_resident(struct st_backend * b, const struct picks * p, int32_t first, int32_t end, bool tally) {
     struct st_tier * t  = b->tier;
     struct st_class * c = p->class_;
     if (t->compute != b->inner && change_stream(t, b->inner) < 0) {
@@ -221,7 +208,7 @@ static int make_resident(struct st_backend * b, const struct picks * p, int32_t 
         int32_t evicted;
         const int32_t key  = p->group->first_key + e;
         const int32_t slot = st_residency_claim(&c->residency, key, &evicted);
-        assert(slot >= 0);  // the caller asks for no more than fits, see guests()
+        assert(slot >= 0);  // the caller asks for no more than fits, see st_guests()
         evictions += evicted >= 0;
         b->slot[e] = slot;
         b->loads[n_loads++] = (struct st_load) { key, slot };
@@ -244,8 +231,7 @@ static int make_resident(struct st_backend * b, const struct picks * p, int32_t 
     return result;
 }
 
-// How many of experts order[first..end) need one of the guests' slots: all that are not at home.
-static int32_t guests(const struct st_backend * b, const struct picks * p, int32_t first, int32_t end) {
+int32_t st_guests(const struct st_backend * b, const struct picks * p, int32_t first, int32_t end) {
     const struct st_residency * r = &p->class_->residency;
     int32_t n = 0;
     for (int32_t i = first; i < end; i++) {
@@ -255,25 +241,24 @@ static int32_t guests(const struct st_backend * b, const struct picks * p, int32
     return n;
 }
 
-static int32_t room(const struct picks * p) {
+int32_t st_room(const struct picks * p) {
     return p->class_->n_slots - p->class_->residency.n_homes;
 }
 
-// Most picks that one operation may have (CPU work memory), beyond which a batch is split.
-static int64_t max_picks(const struct st_backend * b, const struct st_class * c) {
+int64_t st_max_picks(const struct st_backend * b, const struct st_class * c) {
     return b->tier->on_gpu ? INT64_MAX : CPU_WORK_BYTES / 8 / c->n_slots;
 }
 
-static enum ggml_status status_of(int result) {
+enum ggml_status st_status(int result) {
     return result == 0 ? GGML_STATUS_SUCCESS : result > 0 ? GGML_STATUS_ABORTED : GGML_STATUS_FAILED;
 }
 
 // ---- the usual case: all experts of the batch are resident at once
 
 static enum ggml_status map_slots(struct st_backend * b, const struct picks * p) {
-    const int result = make_resident(b, p, 0, p->n_distinct, true);
+    const int result = st_make_resident(b, p, 0, p->n_distinct, true);
     if (result != 0) {
-        return status_of(result);
+        return st_status(result);
     }
     const int64_t n = p->used * p->tokens;
     if (grow_slots(b, n) < 0) {
@@ -290,166 +275,8 @@ static enum ggml_status map_slots(struct st_backend * b, const struct picks * p)
     b->slots.ne[2] = b->slots.ne[3] = 1;
     b->slots.nb[1] = (size_t) p->used * sizeof(int32_t);
     b->slots.nb[2] = b->slots.nb[3] = b->slots.nb[1] * (size_t) p->tokens;
-    upload(b, &b->slots, out, (size_t) n * sizeof(int32_t));
+    st_upload(b, &b->slots, out, (size_t) n * sizeof(int32_t));
     return GGML_STATUS_SUCCESS;
-}
-
-// ---- a batch that needs more experts than slots
-
-static size_t align128(size_t n) {
-    return (n + 127) & ~(size_t) 127;
-}
-
-// One pass over experts order[first..end), which hold `rows` picks: gather their rows of src1, multiply,
-// scatter into the node's result.
-static enum ggml_status run_pass(struct st_backend * b, struct ggml_tensor * node, const struct st_slice * slice, const struct picks * p,
-                                 int32_t first, int32_t end, int64_t rows) {
-    struct st_tier * t = b->tier;
-    struct ggml_tensor * x = node->src[1];
-    ggml_backend_buffer_type_t buft = ggml_backend_dev_buffer_type(t->inner);
-    // The host arrays and the scratch were read by the previous pass.
-    ggml_backend_synchronize(b->inner);
-    const size_t index_bytes = (size_t) rows * (sizeof(int32_t) * 2 + sizeof(int64_t));
-    const size_t sizes[5] = { align128((size_t) rows * sizeof(int64_t)), align128((size_t) rows * sizeof(int32_t)), align128((size_t) rows * sizeof(int32_t)),
-                              align128((size_t) (x->ne[0] * rows) * sizeof(float)), align128((size_t) (node->ne[0] * rows) * sizeof(float)) };
-    size_t total = 0;
-    for (int i = 0; i < 5; i++) {
-        total += sizes[i];
-    }
-    if (!b->scratch || ggml_backend_buffer_get_size(b->scratch) < total) {
-        if (b->scratch) {
-            ggml_backend_buffer_free(b->scratch);
-        }
-        b->scratch = ggml_backend_buft_alloc_buffer(buft, total + total / 4);
-        if (!b->scratch) {
-            return status_of(st_fail(t, "no device memory (%zu MiB) for a batch that needs more experts than slots; try a smaller --batch", total >> 20));
-        }
-    }
-    if (grow(b, &b->slots_host, index_bytes) < 0) {
-        return GGML_STATUS_FAILED;
-    }
-    int64_t * to   = b->slots_host.data;
-    int32_t * from = (int32_t *) (to + rows);
-    int32_t * slot = from + rows;
-    const uint64_t mark = ++b->stamp;
-    for (int32_t i = first; i < end; i++) {
-        b->mark[b->order[i]] = mark;
-    }
-    int64_t n = 0;
-    for (int64_t i = 0; i < p->tokens; i++) {
-        for (int64_t k = 0; k < p->used; k++) {
-            const int32_t e = p->ids[i * p->stride + k];
-            if (b->mark[e] == mark) {
-                to[n]   = i * p->used + k;
-                from[n] = (int32_t) (i * x->ne[1] + k % x->ne[1]);
-                slot[n] = b->slot[e];
-                n++;
-            }
-        }
-    }
-    assert(n == rows);
-
-    struct ggml_init_params params = { .mem_size = ggml_tensor_overhead() * 16 + ggml_graph_overhead_custom(16, false), .no_alloc = true };
-    struct ggml_context * ctx = ggml_init(params);
-    if (!ctx) {
-        return status_of(st_fail(t, "out of memory"));
-    }
-    struct ggml_tensor * leaf[3] = { ggml_new_tensor_1d(ctx, GGML_TYPE_I64, rows), ggml_new_tensor_1d(ctx, GGML_TYPE_I32, rows), ggml_new_tensor_2d(ctx, GGML_TYPE_I32, 1, rows) };
-    struct ggml_tensor x2 = *x;  // all rows of src1, one after the other
-    x2.ne[1] = x->ne[1] * x->ne[2];
-    x2.ne[2] = x2.ne[3] = 1;
-    x2.nb[2] = x2.nb[3] = x2.nb[1] * (size_t) x2.ne[1];
-    x2.op = GGML_OP_NONE;  // a leaf here: what made it has run
-    memset(x2.src, 0, sizeof x2.src);
-    struct ggml_tensor y2 = *node;
-    y2.ne[1] = node->ne[1] * node->ne[2];
-    y2.ne[2] = y2.ne[3] = 1;
-    y2.nb[2] = y2.nb[3] = y2.nb[1] * (size_t) y2.ne[1];
-    y2.op = GGML_OP_NONE;
-    memset(y2.src, 0, sizeof y2.src);
-    struct ggml_tensor * gathered = ggml_get_rows(ctx, &x2, leaf[1]);
-    struct ggml_tensor * product  = ggml_mul_mat_id(ctx, &p->class_->weights[slice->index], ggml_reshape_3d(ctx, gathered, x->ne[0], 1, rows), leaf[2]);
-    struct ggml_tensor * result   = ggml_set_rows(ctx, &y2, ggml_reshape_2d(ctx, product, node->ne[0], rows), leaf[0]);
-    struct ggml_cgraph * graph    = ggml_new_graph_custom(ctx, 16, false);
-    ggml_build_forward_expand(graph, result);
-
-    char * at = ggml_backend_buffer_get_base(b->scratch);
-    struct ggml_tensor * placed[5] = { leaf[0], leaf[1], leaf[2], gathered, product };
-    enum ggml_status status = GGML_STATUS_SUCCESS;
-    for (int i = 0; i < 5; i++) {
-        if (ggml_backend_tensor_alloc(b->scratch, placed[i], at) != GGML_STATUS_SUCCESS) {
-            status = GGML_STATUS_FAILED;
-        }
-        at += sizes[i];
-    }
-    for (int i = 0; i < ggml_graph_n_nodes(graph); i++) {  // the reshapes, and set_rows' view of the result
-        struct ggml_tensor * v = ggml_graph_node(graph, i);
-        if (v->view_src) {
-            v->buffer = v->view_src->buffer;
-            v->data   = (char *) v->view_src->data + v->view_offs;
-        }
-    }
-    if (status == GGML_STATUS_SUCCESS) {
-        upload(b, leaf[0], to, (size_t) rows * sizeof *to);
-        upload(b, leaf[1], from, (size_t) rows * sizeof *from);
-        upload(b, leaf[2], slot, (size_t) rows * sizeof *slot);
-        status = b->inner->iface.graph_compute(b->inner, graph);
-        ggml_backend_synchronize(b->inner);  // the graph's tensors end with ctx
-    }
-    ggml_free(ctx);
-    return status;
-}
-
-// Runs one MUL_MAT_ID in passes. `forward` alternates so that the last experts of one operation, still
-// resident, are the first of the next.
-static enum ggml_status run_split(struct st_backend * b, struct ggml_tensor * node, const struct st_slice * slice, const struct picks * p, bool tally,
-                                  bool forward) {
-    struct st_tier * t = b->tier;
-    const struct ggml_tensor * x = node->src[1];
-    if (x->type != GGML_TYPE_F32 || x->nb[0] != sizeof(float) || x->nb[2] != x->nb[1] * (size_t) x->ne[1] || x->ne[3] != 1 || !ggml_is_contiguous(node)) {
-        return status_of(st_fail(t, "%s: its rows have a layout that cannot be split; raise --slots to %d", node->name, p->n_distinct));
-    }
-    if (!forward) {
-        for (int32_t i = 0, j = p->n_distinct - 1; i < j; i++, j--) {
-            const int32_t e = b->order[i];
-            b->order[i] = b->order[j];
-            b->order[j] = e;
-        }
-    }
-    const int64_t most = max_picks(b, p->class_);
-    int32_t first = 0;
-    enum ggml_status status = GGML_STATUS_SUCCESS;
-    while (first < p->n_distinct && status == GGML_STATUS_SUCCESS) {
-        int32_t end = first, left = room(p);
-        int64_t rows = 0;
-        while (end < p->n_distinct && (end == first || rows + b->count[b->order[end]] <= most)) {
-            left -= guests(b, p, end, end + 1);
-            if (left < 0) {
-                break;
-            }
-            rows += b->count[b->order[end++]];
-        }
-        if (cancelled(t)) {
-            status = GGML_STATUS_ABORTED;
-            break;
-        }
-        status = status_of(make_resident(b, p, first, end, tally));
-        if (status == GGML_STATUS_SUCCESS) {
-            status = run_pass(b, node, slice, p, first, end, rows);
-        }
-        if (first > 0) {
-            ST_COUNT(st_now(t), split_passes, 1);
-        }
-        first = end;
-    }
-    if (!forward) {
-        for (int32_t i = 0, j = p->n_distinct - 1; i < j; i++, j--) {
-            const int32_t e = b->order[i];
-            b->order[i] = b->order[j];
-            b->order[j] = e;
-        }
-    }
-    return status;
 }
 
 // ---- the walk
@@ -479,14 +306,14 @@ enum ggml_status st_graph_compute(struct st_backend * b, struct ggml_cgraph * gr
     struct picks p = { 0 };
     enum ggml_status status = GGML_STATUS_SUCCESS;
 
-    if (cancelled(t)) {
+    if (st_cancelled(t)) {
         return GGML_STATUS_ABORTED;
     }
     for (int i = 0; i < graph->n_nodes && status == GGML_STATUS_SUCCESS; i++) {
         struct ggml_tensor * node = graph->nodes[i];
         if (!is_expert_tensor(t, node->src[0])) {
             if (is_expert_tensor(t, node->src[1])) {
-                status = status_of(st_fail(t, "operation %s reads expert tensor %s in a way that is not supported", ggml_op_name(node->op), node->src[1]->name));
+                status = st_status(st_fail(t, "operation %s reads expert tensor %s in a way that is not supported", ggml_op_name(node->op), node->src[1]->name));
             }
             continue;
         }
@@ -495,11 +322,11 @@ enum ggml_status st_graph_compute(struct st_backend * b, struct ggml_cgraph * gr
         }
         const struct st_slice * slice = node->src[0]->extra;
         if (node->op != GGML_OP_MUL_MAT_ID || !slice) {
-            status = status_of(st_fail(t, "operation %s reads expert tensor %s in a way that is not supported", ggml_op_name(node->op), node->src[0]->name));
+            status = st_status(st_fail(t, "operation %s reads expert tensor %s in a way that is not supported", ggml_op_name(node->op), node->src[0]->name));
             break;
         }
         if (t->slots_total == 0) {
-            status = status_of(st_fail(t, "the slots were not allocated"));
+            status = st_status(st_fail(t, "the slots were not allocated"));
             break;
         }
         if (!counted) {
@@ -516,7 +343,7 @@ enum ggml_status st_graph_compute(struct st_backend * b, struct ggml_cgraph * gr
             status = run(b, graph, start, i);
             restore(list, &n_list);
             start = i;
-            if (status == GGML_STATUS_SUCCESS && cancelled(t)) {
+            if (status == GGML_STATUS_SUCCESS && st_cancelled(t)) {
                 status = GGML_STATUS_ABORTED;
             }
             if (status != GGML_STATUS_SUCCESS) {
@@ -526,7 +353,7 @@ enum ggml_status st_graph_compute(struct st_backend * b, struct ggml_cgraph * gr
                 status = GGML_STATUS_FAILED;
                 break;
             }
-            split     = guests(b, &p, 0, p.n_distinct) > room(&p) || p.used * p.tokens > max_picks(b, p.class_);
+            split     = st_guests(b, &p, 0, p.n_distinct) > st_room(&p) || p.used * p.tokens > st_max_picks(b, p.class_);
             split_ops = 0;
             ids_now   = ids;
             group_now = g;
@@ -540,7 +367,7 @@ enum ggml_status st_graph_compute(struct st_backend * b, struct ggml_cgraph * gr
         if (split) {
             status = run(b, graph, start, i);
             if (status == GGML_STATUS_SUCCESS) {
-                status = run_split(b, node, slice, &p, split_ops == 0, split_ops % 2 == 0);
+                status = st_run_split(b, node, slice, &p, split_ops == 0, split_ops % 2 == 0);
             }
             split_ops++;
             start = i + 1;

@@ -62,9 +62,10 @@ int st_policy_finish(struct st_tier * t, ggml_backend_t compute) {
     }
     const struct st_transport_i * io = t->transport->iface;
     const int r = compute ? io->compute_waits(t->transport, compute, t->swap_event) : io->wait(t->transport, t->swap_event);
-    if (r < 0) {
+    if (r < 0 || io->record(t->transport, t->group_event) < 0) {  // which stands behind all that a stream may find, see change_stream
         return st_fail(t, "the copy stream failed");
     }
+    t->loaded = true;
     for (int i = 0; i < t->n_pending; i++) {
         struct st_class * c = &t->classes[t->pending[i].class_index];
         st_residency_publish(&c->residency, t->pending[i].slot);

@@ -48,6 +48,7 @@ int64_t st_prefill(struct st_tier * t, const float * usage, bool (*step)(void * 
         }
         total += t->classes[k].n_slots;
     }
+    t->compute = NULL;  // these copies are ordered before no stream yet: the next one that reads takes over
     struct st_load loads[BATCH];
     for (int k = 0; k < t->n_classes; k++) {
         struct st_class * c  = &t->classes[k];

@@ -159,6 +159,7 @@ void st_residency_abandon(struct st_residency * r, int32_t s) {
     r->key_of[s] = -1;
     r->state[s]  = ST_SLOT_FREE;
     r->group[s]  = 0;
+    st_residency_set_home(r, s, false);  // an empty home would never be claimed again
     list_remove(r, s);
     list_push_oldest(r, s);
 }

@@ -66,7 +66,7 @@ void st_residency_reopen(struct st_residency * r, int32_t slot);
 // LOADING -> RESIDENT. Only after the copy's completion is ordered before every later read.
 void st_residency_publish(struct st_residency * r, int32_t slot);
 
-// LOADING -> FREE, first to be claimed again; for a load that failed or was never queued.
+// LOADING -> FREE, a guests' slot and first to be claimed again; for a load that failed or was never queued.
 void st_residency_abandon(struct st_residency * r, int32_t slot);
 
 #endif

@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 
 
-def write_atomic(path: Path, text: str) -> None:
-    """Replaces `path` by a file with this text; keeps an existing file's permissions. Raises OSError."""
+def write_atomic(path: Path, text: str | bytes) -> None:
+    """Replaces `path` by a file with this text or these bytes; keeps an existing file's permissions. Raises OSError."""
     temp = _written_beside(path, text)
     try:
         if path.exists():
@@ -42,11 +42,11 @@ def write_new(path: Path, text: str) -> Path:
         raise
 
 
-def _written_beside(path: Path, text: str) -> Path:
+def _written_beside(path: Path, text: str | bytes) -> Path:
     handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".tmp", dir=path.parent)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
-            stream.write(text)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(text.encode("utf-8") if isinstance(text, str) else text)
             stream.flush()
             os.fsync(stream.fileno())
         mask = os.umask(0)

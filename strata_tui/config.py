@@ -19,7 +19,7 @@ import platformdirs
 
 from .atomic import write_atomic
 from .engine.events import Sampling
-from .engine.modes import Modes, Pinning, StagerProfile
+from .engine.modes import Modes, Pinning, Residency, StagerProfile
 from .engine.options import EngineOptions
 from .errors import UserError
 
@@ -40,6 +40,11 @@ def data_dir() -> Path:
 def cache_dir() -> Path:
     """What can be made again: the demo model, usage profiles (STRATA_TUI_CACHE)."""
     return _folder("CACHE", platformdirs.user_cache_path(APP))
+
+
+def profile_dir() -> Path:
+    """The models' usage profiles."""
+    return cache_dir() / "profiles"
 
 
 def log_dir() -> Path:
@@ -159,12 +164,16 @@ class Settings:
     batch: int = field(default=512, metadata=_is("engine", int, 1, 2**16))  # tokens of one graph computation
     pinning: Pinning = field(default=Pinning.AUTO, metadata=_is("engine", Pinning))
     stager: StagerProfile = field(default=StagerProfile.AUTO, metadata=_is("engine", StagerProfile))
+    residency: Residency = field(default=Residency.LRU, metadata=_is("engine", Residency))
+    profile: bool = field(default=True, metadata=_is("engine", bool))  # read and write usage profiles
+    verify_cache: int = field(default=0, metadata=_is("engine", int, 0, 2**31))  # rounds between checks; 0: none
 
-    temperature: float = field(default=0.7, metadata=_is("sampling", float, 0, 10))
-    top_k: int = field(default=40, metadata=_is("sampling", int, 0, 2**24))
-    top_p: float = field(default=0.95, metadata=_is("sampling", float, 0, 1))
-    min_p: float = field(default=0.05, metadata=_is("sampling", float, 0, 1))
-    repeat_penalty: float = field(default=1.0, metadata=_is("sampling", float, 0.1, 10))
+    # None: the model's own value, else the usual one (engine/sampler.py)
+    temperature: float | None = field(default=None, metadata=_is("sampling", float, 0, 10))
+    top_k: int | None = field(default=None, metadata=_is("sampling", int, 0, 2**24))
+    top_p: float | None = field(default=None, metadata=_is("sampling", float, 0, 1))
+    min_p: float | None = field(default=None, metadata=_is("sampling", float, 0, 1))
+    repeat_penalty: float | None = field(default=None, metadata=_is("sampling", float, 0.1, 10))
     seed: int | None = field(default=None, metadata=_is("sampling", int, 0, 2**32 - 2))
     max_tokens: int | None = field(default=None, metadata=_is("sampling", int, 1, 2**24))
 
@@ -175,7 +184,7 @@ class Settings:
     @property
     def modes(self) -> Modes:
         """The engine's switches as asked for."""
-        return Modes(self.pinning, self.stager)
+        return Modes(self.pinning, self.stager, self.residency)
 
     @property
     def sampling(self) -> Sampling:
@@ -195,6 +204,8 @@ class Settings:
             threads=self.threads,
             batch=self.batch,
             modes=self.modes,
+            profiles=profile_dir() if self.profile else None,
+            verify_cache=self.verify_cache,
             log=log,
         )
 
@@ -289,7 +300,7 @@ def save(changes: Mapping[str, object], path: Path | None = None) -> None:
 
 def save_switches(modes: Modes, path: Path | None = None) -> None:
     """Keeps the engine's switches for the next start. Raises UserError."""
-    save({"pinning": modes.pinning, "stager": modes.stager}, path)
+    save({f.name: getattr(modes, f.name) for f in fields(Modes)}, path)
 
 
 def _apply_text(settings: Settings, given: Mapping[str, str], origin: Any) -> Settings:

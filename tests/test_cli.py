@@ -20,11 +20,13 @@ import gguf
 import numpy as np
 import pytest
 
-from strata_tui import __version__
+from strata_tui import __version__, config
 from strata_tui.cli import COMMANDS, build_parser
 from strata_tui.commands import chat
+from strata_tui.commands.flags import settings_of
 from strata_tui.commands.stats import stats_lines
 from strata_tui.engine.counters import Counters, PhaseCounters, ReplyStats
+from strata_tui.engine.modes import Residency
 from strata_tui.sessions.rows import Status
 from strata_tui.sessions.store import Store
 
@@ -110,6 +112,8 @@ def test_help_imports_nothing_heavy(env: dict[str, str]) -> None:
         (["ask", "hi", "-m", __file__], [f"{__file__} is not a GGUF file"]),
         (["ask", "hi", "--slots", "many"], ["--slots is 'many'", "a whole number from 1"]),
         (["ask", "hi", "--pinning", "perhaps"], ["--pinning is 'perhaps'", "auto, on, off"]),
+        (["ask", "hi", "--residency", "hot"], ["--residency is 'hot'", "lru, adaptive, frozen"]),
+        (["ask", "hi", "--verify-cache", "-1"], ["--verify-cache is '-1'", "a whole number from 0 to"]),
         (["ask", "hi", "--temperature", "-1"], ["--temperature is '-1'", "from 0 to 10"]),
         (["ask", "hi", "--log", "/proc/x/log"], ["log file /proc/x/log cannot be written"]),
         (["chat"], ["needs a terminal"]),
@@ -196,6 +200,19 @@ def test_the_child_gets_the_same_flags() -> None:
     again = parser.parse_args(["chat", *chat._flags(given, 12), "--child"])
     expected = argparse.Namespace(**vars(given) | {"resume": 12, "child": True})
     assert again == expected
+
+
+def test_flags_that_turn_something_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STRATA_TUI_CONFIG", str(tmp_path / "settings.toml"))
+    flags = ["chat", "--no-mirror", "--no-profile", "--residency", "adaptive", "--verify-cache", "8"]
+    given = build_parser().parse_args(flags)
+    settings = settings_of(given)
+    options = settings.engine_options()
+    assert (options.mirror_gib, options.profiles, options.verify_cache) == (0.0, None, 8)
+    assert options.modes.residency is Residency.ADAPTIVE
+    assert settings_of(build_parser().parse_args(["chat", *chat._flags(given, None), "--child"])) == settings
+    on = settings_of(build_parser().parse_args(["chat", "--no-profile", "--profile", "on"])).engine_options()
+    assert on.profiles == config.profile_dir()
 
 
 def test_sessions(cli: Cli, chats: Path) -> None:
@@ -293,6 +310,7 @@ def test_doctor_goes_on_after_a_fault(cli: Cli, env: dict[str, str]) -> None:
 def test_stats_lines_show_a_dash_for_what_is_unknown() -> None:
     assert "- tokens/s, first token after - s" in stats_lines(ReplyStats())[0]
     assert stats_lines(ReplyStats())[2] == "hit rate  prompt -, decode -"
+    assert "0 evictions, - swaps," in stats_lines(ReplyStats())[3]
     stats = ReplyStats(
         prompt_tokens=30,
         reused_tokens=10,
@@ -303,6 +321,7 @@ def test_stats_lines_show_a_dash_for_what_is_unknown() -> None:
         counters=Counters(
             PhaseCounters(picks=4, hits=1, loads=3, loads_staged=3, bytes_copied=3 << 19),
             PhaseCounters(picks=8, hits=6, loads=2, loads_mirror=2, evictions=2, bytes_copied=1 << 20),
+            swaps=7,
         ),
         context_used=51,
         context_total=4096,
@@ -311,13 +330,13 @@ def test_stats_lines_show_a_dash_for_what_is_unknown() -> None:
         "prompt    30 tokens, 10 of them reused, 40.0 tokens/s, first token after 0.62 s",
         "reply     21 tokens, 10.0 tokens/s",
         "hit rate  prompt 25.0%, decode 75.0%",
-        "experts   5 loads (2 from the mirror, 3 staged), 2 evictions, 2.5 MiB copied",
+        "experts   5 loads (2 from the mirror, 3 staged), 2 evictions, 7 swaps, 2.5 MiB copied",
         "context   51 of 4096 tokens",
     ]
 
 
 @needs_engine
-def test_ask(cli: Cli, demo_model: Path) -> None:
+def test_ask(cli: Cli, env: dict[str, str], demo_model: Path) -> None:
     flags = ["-m", str(demo_model), "--ctx", "512", "--gpu", "-1", "--temperature", "0", "--max-tokens", "8"]
     done = cli("ask", "Continue:", *flags, "--stats", stdin="one two three four\n")
     assert done.returncode == 0
@@ -328,8 +347,13 @@ def test_ask(cli: Cli, demo_model: Path) -> None:
     assert "strata-tui: the reply was cut after 8 tokens" in lines
     assert lines[-4].startswith("reply     8 tokens")
     assert lines[-1].endswith(" of 512 tokens")
+    [profile] = (Path(env["STRATA_TUI_CACHE"]) / "profiles").iterdir()
+    kept = profile.read_bytes()
+    again = cli("ask", "Continue:", *flags, "--no-profile", stdin="one two three four\n")
+    assert (again.stdout, profile.read_bytes()) == (done.stdout, kept)
     joined = cli("ask", "Continue:\n\none two three four", *flags)  # piped text is added to the prompt's end
     assert joined.stdout == done.stdout
+    assert profile.read_bytes() != kept
     with_system = cli(
         "ask", "Continue:\n\none two three four", "-s", "You only ever speak of boats.", "--stats", *flags
     )

@@ -11,7 +11,7 @@ import pytest
 from strata_tui import config
 from strata_tui.config import SPECS, Settings, load_settings, save, save_switches
 from strata_tui.engine.events import Sampling
-from strata_tui.engine.modes import Modes, Pinning, StagerProfile
+from strata_tui.engine.modes import Modes, Pinning, Residency, StagerProfile
 from strata_tui.errors import UserError
 
 
@@ -47,6 +47,9 @@ def test_every_setting_can_be_in_the_file(file: Path) -> None:
         batch = 256
         pinning = "on"
         stager = "ssd"
+        residency = "adaptive"
+        profile = false
+        verify_cache = 64
         [sampling]
         temperature = 0
         top_k = 20
@@ -76,6 +79,9 @@ def test_every_setting_can_be_in_the_file(file: Path) -> None:
         batch=256,
         pinning=Pinning.ON,
         stager=StagerProfile.SSD,
+        residency=Residency.ADAPTIVE,
+        profile=False,
+        verify_cache=64,
         temperature=0.0,
         top_k=20,
         top_p=0.9,
@@ -90,14 +96,16 @@ def test_every_setting_can_be_in_the_file(file: Path) -> None:
     written = file.read_text()
     assert [n for n in SPECS if f"{n} =" not in written] == []  # a new setting belongs in this test
     assert settings.sampling == Sampling(0.0, 20, 0.9, 0.0, 1.1, 7, 100)
-    assert settings.modes == Modes(Pinning.ON, StagerProfile.SSD)
+    assert settings.modes == Modes(Pinning.ON, StagerProfile.SSD, Residency.ADAPTIVE)
 
 
 def test_flag_beats_environment_beats_file_beats_default(file: Path) -> None:
     file.write_text('[engine]\nslots = 1\nbatch = 1\npinning = "off"\n')
     env = {"STRATA_TUI_SLOTS": "2", "STRATA_TUI_PINNING": "on", "STRATA_TUI_STAGER": ""}
+    env["STRATA_TUI_RESIDENCY"] = "frozen"
     assert load(file).slots == 1
     assert load(file, env=env).slots == 2
+    assert load(file, env=env).residency is Residency.FROZEN
     settings = load(file, {"slots": "3"}, env)
     assert (settings.slots, settings.batch, settings.pinning, settings.stager) == (
         3,
@@ -121,6 +129,9 @@ def test_flag_beats_environment_beats_file_beats_default(file: Path) -> None:
         ("[engine]\nvram_gib = -1", "engine.vram_gib", "-1", "at least 0"),
         ("[engine]\npinning = 'maybe'", "engine.pinning", "'maybe'", "auto, on, off"),
         ("[engine]\nstager = 1", "engine.stager", "1", "auto, ram, ssd"),
+        ("[engine]\nresidency = 'auto'", "engine.residency", "'auto'", "lru, adaptive, frozen"),
+        ("[engine]\nverify_cache = -1", "engine.verify_cache", "-1", "from 0 to"),
+        ("[engine]\nprofile = 'off'", "engine.profile", "'off'", "true or false"),
         ("[engine]\nbatch = 'auto'", "engine.batch", "'auto'", "a whole number"),
         ("[sampling]\ntop_p = 1.01", "sampling.top_p", "1.01", "from 0 to 1"),
         ("[screen]\npanel = 'yes'", "screen.panel", "'yes'", "true or false"),
@@ -199,8 +210,8 @@ def test_switches_are_kept_for_the_next_start(tmp_path: Path) -> None:
     file = tmp_path / "not" / "there yet" / "settings.toml"
     save_switches(Modes(Pinning.OFF, StagerProfile.RAM), file)
     assert load(file).modes == Modes(Pinning.OFF, StagerProfile.RAM)
-    save_switches(Modes(Pinning.AUTO, StagerProfile.RAM), file)
-    assert load(file).modes == Modes(Pinning.AUTO, StagerProfile.RAM)
+    save_switches(Modes(Pinning.AUTO, StagerProfile.RAM, Residency.FROZEN), file)
+    assert load(file).modes == Modes(Pinning.AUTO, StagerProfile.RAM, Residency.FROZEN)
 
 
 def test_save_follows_a_link_and_keeps_permissions(tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ def add_parser(subparsers: Any) -> None:
     p.add_argument("--plain", action="store_true", help="an arm of plain llama.cpp with everything on the device")
     p.add_argument("--mirror-gib", metavar="GIB", type=float, default=0.0, help="pinned RAM for experts (default: 0)")
     p.add_argument("--no-mirror-too", action="store_true", help="with --mirror-gib: also an arm without")
+    p.add_argument("--limit-link", metavar="GB/S", type=float, default=0.0, help="of strata's copies (default: none)")
     p.add_argument("--prompt", metavar="N", type=int, default=64)
     p.add_argument(
         "--warm", metavar="N", type=int, default=256, help="tokens decoded before the first measurement (default: 256)"
@@ -83,6 +84,8 @@ def run(args: argparse.Namespace) -> int:
     experts = sum(group[1] for group in gguf_info.expert_groups(info))
     if not experts:
         raise UserError(f"{args.model} has no experts: there is nothing to compare.")
+    if args.limit_link and (device == "CPU" or not args.limit_link > 0):
+        raise UserError(f"--limit-link {args.limit_link:g} cannot be used: it takes GB/s above 0, and a GPU.")
     threads = args.threads or len(os.sched_getaffinity(0))
     arms = [Arm("llama.cpp, all on the device")] if args.plain else []
     mirror = int(args.mirror_gib * 2**30)
@@ -113,6 +116,9 @@ def run(args: argparse.Namespace) -> int:
                     placement=Placement(device, arm.cpu_layers),
                 )
             )
+            limited = opened[-1].tier
+            if args.limit_link and limited is not None:
+                limited.limit_link(args.limit_link)
             vocab = opened[-1].model.n_vocab
             print(f"{arm.name}: opened in {time.monotonic() - started:.1f} s", file=sys.stderr)
         tokens = [rng.randrange(vocab // 4, vocab * 3 // 4) for _ in range(context)]
@@ -157,6 +163,8 @@ def run(args: argparse.Namespace) -> int:
 
     size = f"{experts} experts, {info.expert_bytes / 2**30:.2f} GiB of experts"
     print(f"{info.name or args.model.name}: {size}; {machine(device)}; {threads} threads")
+    if args.limit_link:
+        print(f"strata's copies limited to {args.limit_link:g} GB/s")
     print(f"{args.rounds} rounds of {args.tokens} tokens, arms interleaved; median (low to high)\n")
     head = ["arm", "decode tok/s", "hit rate", "same top choice", "mean KL", "ratio to first"]
     rows_out = []

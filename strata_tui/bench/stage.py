@@ -141,7 +141,7 @@ def _tiers(core: Any, device: str, args: argparse.Namespace, found: dict[str, An
         for what, by in results.items()
     ]
     print(
-        f"\n{info.name or args.model.name}: {experts} experts of {blob / MIB:.2f} MiB; residents compared with the file\n"
+        f"\n{info.name or args.model.name}: {experts} experts of {blob / MIB:.2f} MiB; slots compared with the file\n"
     )
     print(table(["what, median (low to high)", "pinned", "pageable"], rows))
     found["tiers"] = results

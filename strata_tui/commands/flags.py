@@ -21,6 +21,9 @@ _HELP = {
     "batch": ("N", "prompt tokens computed at once"),
     "pinning": ("MODE", "page-lock the stage pool: auto, on or off"),
     "stager": ("MODE", "read experts from: auto, ram or ssd"),
+    "residency": ("MODE", "which experts keep their slots: lru, adaptive or frozen"),
+    "profile": ("on|off", "fill the slots from the model's usage profile, and keep it (default: on)"),
+    "verify_cache": ("N", "compare some slots with the file every N rounds; 0: never (default)"),
     "temperature": ("X", "0: always the likeliest token"),
     "seed": ("N", "seed of the sampler"),
     "max_tokens": ("N", "longest reply"),
@@ -32,6 +35,11 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model and engine", "Most numbers may also be the word auto.")
     for name, (metavar, text) in _HELP.items():
         add_setting(group, name, metavar, text)
+    for name, flag, value in (("mirror_gib", "--no-mirror", "0"), ("profile", "--no-profile", "off")):
+        same = f"the same as {flag_of(name)} {value}"
+        group.add_argument(
+            flag, dest=name, action="store_const", const=value, default=argparse.SUPPRESS, help=same
+        )
     group.add_argument("--log", metavar="FILE", help="where the engine's log goes")
 
 

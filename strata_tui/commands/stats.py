@@ -9,6 +9,7 @@ def stats_lines(stats: ReplyStats) -> list[str]:
     """One line a group; an unknown value is a dash."""
     total = stats.counters.total
     prompt, decode = stats.counters.prompt, stats.counters.decode
+    swaps = _number(stats.counters.swaps, "d")
     first = _number(stats.first_token_seconds, ".2f")
     return [
         f"prompt    {stats.prompt_tokens} tokens, {stats.reused_tokens} of them reused, "
@@ -16,7 +17,7 @@ def stats_lines(stats: ReplyStats) -> list[str]:
         f"reply     {stats.reply_tokens} tokens, {_number(stats.decode_rate, '.1f')} tokens/s",
         f"hit rate  prompt {_share(prompt.hit_rate)}, decode {_share(decode.hit_rate)}",
         f"experts   {total.loads} loads ({total.loads_mirror} from the mirror, {total.loads_staged} staged), "
-        f"{total.evictions} evictions, {total.bytes_copied / 2**20:.1f} MiB copied",
+        f"{total.evictions} evictions, {swaps} swaps, {total.bytes_copied / 2**20:.1f} MiB copied",
         f"context   {stats.context_used} of {stats.context_total} tokens",
     ]
 

@@ -31,6 +31,21 @@ def struct_sizes() -> dict[str, int]:
 def devices() -> list[dict[str, object]]:
     """ggml devices: {"name", "description", "type" ("CPU", "GPU", "IGPU", "ACCEL"), "free", "total"}."""
 
+def probe_copies(
+    device: str,
+    size: int,
+    *,
+    ring: int = 64,
+    copies: int = 512,
+    pin: bool = True,
+    fill: bool = False,
+    pooled: bool = True,
+    pipelined: bool = False,
+    limit: float = 0.0,
+) -> dict[str, object]:
+    """Measures copies to a CUDA device (engine_ext/probe.h): {"host_us", "device_us" (lists), "total_s",
+    "wait_wall_s", "wait_cpu_s", "pinned", "equal"}."""
+
 class Stream:
     """A read-only FILE* over segments; for llama_model_load_from_file_ptr."""
 
@@ -87,6 +102,10 @@ class Tier:
     def prefill(self, usage: bytes | None = None, progress: Callable[[int, int], bool] | None = None) -> int:
         """Fills empty slots (after allocate, before the first round), hottest experts of `usage`, or evenly spread.
         progress(done, total) in slots; false stops. Returns the slots filled."""
+    def refill(self, n: int) -> int:
+        """Copies up to n residents into their slots again and waits for the last. Between rounds."""
+    def fill_rate(self, n: int) -> float:
+        """Bytes a second at which the stager fills n blobs, without copies. Between rounds."""
     def selftest(self) -> str:
         """Copies patterns through the stage pool into empty slots and compares: one line, or Error."""
     def limit_link(self, gigabytes_per_second: float) -> None:

@@ -38,13 +38,15 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Sampling parameters of one reply. temperature 0 is greedy."""
+    """Sampling parameters of one reply; None: what the model's file recommends, else the usual value
+    (engine/sampler.py). temperature 0 is greedy.
+    """
 
-    temperature: float = 0.7
-    top_k: int = 40
-    top_p: float = 0.95
-    min_p: float = 0.05
-    repeat_penalty: float = 1.0
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    repeat_penalty: float | None = None
     seed: int | None = None
     max_tokens: int | None = None
 
@@ -78,11 +80,12 @@ class PlanLine:
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress:
-    """Bytes read of the bytes to read (or items, for other stages); `stage` is shown as it is."""
+    """How much of `total` is done; `unit` is "bytes", or what is counted; `stage` is shown as it is."""
 
     stage: str
     done: int
     total: int
+    unit: str = "bytes"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,8 @@
-"""Opens a model: reads what it is, plans the memory, loads the trunk, allocates the slots, fills the mirror."""
+"""Opens a model: reads what it is, plans the memory, loads the trunk, allocates and fills slots and mirror."""
 
 from __future__ import annotations
 
 import contextlib
-import threading
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from logging import Logger
 from pathlib import Path
@@ -15,53 +12,23 @@ from ..errors import UserError
 from . import gguf_info, llama, native
 from .chat_format import ChatFormat
 from .counters import Counters, MemoryReport, PhaseCounters
-from .events import LoadProgress, ModelInfo, PlanLine
+from .events import ModelInfo, PlanLine
+from .filling import fill_mirror, fill_slots, open_profile
 from .gguf_info import GgufInfo
 from .llama_log import LOG
+from .loading import Emit, LoadCancelled, LoadControl, Throttle
 from .modes import Modes, ModesState, SwitchState
 from .options import EngineOptions
 from .plan import Machine, Plan, gib, make_plan, refit
 from .prefix import Prefix
+from .profile import UsageProfile
+from .switches import Switches
 from .telemetry import Vram, physical_cores, process_rss, ram
 
 if TYPE_CHECKING:
     from . import _core
 
-PROGRESS_SECONDS = 0.05
 _PHASE_FIELDS = tuple(f.name for f in fields(PhaseCounters))
-
-
-class LoadCancelled(Exception):
-    """The load was stopped by cancel_load()."""
-
-
-class LoadControl:
-    """Stops a load from another thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._stream: _core.Stream | None = None
-        self._cancelled = False
-
-    def cancel(self) -> None:
-        with self._lock:
-            self._cancelled = True
-            if self._stream is not None:
-                self._stream.cancel()
-
-    def attach(self, stream: _core.Stream | None) -> None:
-        """The stream that a cancel must stop too; None before it is closed."""
-        with self._lock:
-            self._stream = stream
-        self.check()
-
-    @property
-    def cancelled(self) -> bool:
-        return self._cancelled
-
-    def check(self) -> None:
-        if self._cancelled:
-            raise LoadCancelled
 
 
 @dataclass
@@ -81,34 +48,41 @@ class OpenModel:
     kv: int | None
     vram: Vram
     notices: tuple[str, ...]
+    verify_every: int  # rounds between two checks of the cache; 0: none
+    _profile: UsageProfile | None
+    _switches: Switches
+    _filled: Counters  # what filling the slots counted; no reply's
     _cleanup: contextlib.ExitStack
+    rounds: int = 0  # calls of llama_decode that succeeded
     modes: ModesState | None = None  # as of the last refresh()
     _sizes: dict[str, int] = field(default_factory=dict)
 
     def close(self) -> None:
+        if self._profile is not None:
+            self._profile.save()
         self._cleanup.close()
 
     def counters(self) -> Counters:
-        raw = self.tier.counters()
+        return read_counters(self.tier) - self._filled
 
-        def phase(name: str) -> PhaseCounters:
-            return PhaseCounters(**{key: raw[name][key] for key in _PHASE_FIELDS})
-
-        return Counters(phase("prompt"), phase("decode"))
+    def note_usage(self) -> None:
+        """Keeps the experts' usage for the next start; on the thread that decodes."""
+        if self._profile is not None:
+            self._profile.note(self.tier.usage())
 
     def apply(self, modes: Modes) -> None:
-        """Between rounds, on the thread that decodes. Raises the extension's Error; the state is then as it was."""
-        set_modes(self.core, self.tier, modes)
+        """Between rounds, on the thread that decodes. Raises the extension's Error; `refresh` says what is in force."""
+        self._switches.apply(modes)
+
+    def residency(self) -> SwitchState:
+        """The residency switch as it is now. Any thread."""
+        return self._switches.residency()
 
     def refresh(self) -> ModesState:
         """Reads the switches' state and the pool's sizes back; on the thread that decodes."""
         raw = self.tier.modes()
         self._sizes = {name: int(str(raw[name])) for name in ("pinned", "pageable", "refused", "mirror")}
-
-        def switch(name: str) -> SwitchState:
-            return SwitchState(str(raw[f"{name}_wanted"]), str(raw[name]), str(raw[f"{name}_reason"]))
-
-        self.modes = ModesState(switch("pinning"), switch("stager"), int(str(raw["generation"])))
+        self.modes = self._switches.state()
         return self.modes
 
     def memory(self) -> MemoryReport:
@@ -136,7 +110,7 @@ def open_model(
     path: Path,
     options: EngineOptions,
     modes: Modes,
-    emit: Callable[[LoadProgress], None],
+    emit: Emit,
     control: LoadControl,
     log: Logger,
 ) -> OpenModel:
@@ -153,6 +127,7 @@ def open_model(
             pool_buffers=options.pool_buffers,
             copy_delay_us=options.copy_delay_us,
             copy_seed=options.copy_seed,
+            fault=options.fault,
         )
         stack.callback(tier.close)
         machine = _machine(name, bool(tier.on_gpu))
@@ -176,9 +151,15 @@ def open_model(
             control.check()
             got = tier.allocate(plan.slots)
             log.info("slots: %d of %d experts, %s", got, plan.n_experts, gib(tier.arena()["bytes"]))
-        set_modes(core, tier, modes)
+        switches = Switches(core, tier)
+        switches.apply_pool(modes)
+        profile = open_profile(options.profiles, info, plan.n_experts, log)
+        if plan.n_experts:
+            log.info("%s", tier.selftest())
+            fill_slots(tier, profile, emit, control, log)
+        switches.apply_residency(modes.residency)  # now that there are residents to become homes
         if plan.mirror:
-            _fill_mirror(tier, plan.mirror, emit, control, log)
+            fill_mirror(tier, plan.mirror, emit, control, log)
         control.check()
         formatter = ChatFormat(model)
         notices = [*plan.notices, *formatter.take_notices()]
@@ -198,33 +179,27 @@ def open_model(
             kv=kv,
             vram=Vram(llama.pci_address(name) if machine.on_gpu else None),
             notices=tuple(notices),
+            verify_every=options.verify_cache,
+            _profile=profile,
+            _switches=switches,
+            _filled=read_counters(tier),
             _cleanup=stack.pop_all(),
         )
     opened.refresh()
     return opened
 
 
-def set_modes(core: Any, tier: _core.Tier, modes: Modes) -> None:
-    tier.set_modes(getattr(core, f"PIN_{modes.pinning.name}"), getattr(core, f"STAGER_{modes.stager.name}"))
+def read_counters(tier: _core.Tier) -> Counters:
+    """The tier's counters since it was made. Any thread."""
+    raw = tier.counters()
+
+    def phase(name: str) -> PhaseCounters:
+        return PhaseCounters(**{key: raw[name][key] for key in _PHASE_FIELDS})
+
+    return Counters(phase("prompt"), phase("decode"), tier.swaps()["swaps"] if tier.n_experts else None)
 
 
-class Throttle:
-    """LoadProgress at most 20 times a second, and always at the end of a stage."""
-
-    def __init__(self, stage: str, emit: Callable[[LoadProgress], None]) -> None:
-        self._stage, self._emit = stage, emit
-        self._last = 0.0
-
-    def __call__(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        if now - self._last >= PROGRESS_SECONDS or done >= total:
-            self._last = now
-            self._emit(LoadProgress(self._stage, done, total))
-
-
-def _load_trunk(
-    info: GgufInfo, tier: _core.Tier, emit: Callable[[LoadProgress], None], control: LoadControl
-) -> llama.Model:
+def _load_trunk(info: GgufInfo, tier: _core.Tier, emit: Emit, control: LoadControl) -> llama.Model:
     stream = tier.open_stream(gguf_info.load_segments(info))
     report = Throttle("reading the trunk", emit)
 
@@ -245,19 +220,6 @@ def _load_trunk(
         with contextlib.suppress(LoadCancelled):
             control.attach(None)
         stream.close()
-
-
-def _fill_mirror(
-    tier: _core.Tier, limit: int, emit: Callable[[LoadProgress], None], control: LoadControl, log: Logger
-) -> None:
-    report = Throttle("filling the mirror", emit)
-
-    def progress(done: int, total: int) -> bool:
-        report(done, total)
-        return not control.cancelled
-
-    filled = tier.fill_mirror(limit, progress)
-    log.info("mirror: %s of at most %s", gib(filled), gib(limit))
 
 
 def _measured(plan: Plan, context: llama.Context) -> tuple[int | None, Plan]:

@@ -24,6 +24,9 @@ class EngineOptions:
     flash_attention: bool | None = None  # None: where llama.cpp thinks it works
     modes: Modes = field(default_factory=Modes)
     pool_buffers: int = 16
+    profiles: Path | None = None  # folder of the usage profiles; None: they are neither read nor written
+    verify_cache: int = 0  # residents are compared with the file every so many rounds; 0: never
     log: Path | None = None
     copy_delay_us: int = 0  # tests, on the CPU device: random delay of copies
     copy_seed: int = 0
+    fault: int = 0  # tests: _core.FAULT_*

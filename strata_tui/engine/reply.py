@@ -17,7 +17,9 @@ from .counters import Counters, ReplyStats
 from .events import Event, FinishReason, Message, Notice, PromptProgress, ReplyDone, Sampling, TextDelta
 from .llama_log import LOG, cause
 from .opening import OpenModel
-from .sampler import Sampler
+from .sampler import Sampler, resolve
+
+VERIFIED = 8  # residents compared in one check of the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ class Reply:
         if reuse.notice:
             self._notice(reuse.notice)
         seed = secrets.randbits(32) if job.sampling.seed is None else job.sampling.seed & 0xFFFFFFFF
-        sampler = Sampler(opened.model, job.sampling, seed)
+        sampler = Sampler(opened.model, resolve(job.sampling, opened.info.metadata), seed)
         try:
             self._log.info(
                 "reply %d: %d prompt tokens, %d reused, seed %d", job.reply_id, len(tokens), reuse.kept, seed
@@ -179,6 +181,7 @@ class Reply:
         status = opened.context.decode(tokens, len(opened.prefix.tokens))
         if status == llama.OK:
             opened.prefix.extend(tokens)
+            self._verify()
             return
         opened.prefix.after_abort()
         self._check_cancelled()
@@ -186,6 +189,20 @@ class Reply:
             raise _Stop(FinishReason.LENGTH, f"The context of {opened.context.size} tokens has no room left.")
         why = opened.tier.last_error().rstrip(".") or LOG.reason()
         raise UserError(f"The engine stopped while computing (llama_decode {status}): {why}.")
+
+    def _verify(self) -> None:
+        """Every so many rounds, compares some residents with the file; what wrong ones gave is forgotten."""
+        opened = self._opened
+        opened.rounds += 1
+        if not opened.verify_every or opened.rounds % opened.verify_every:
+            return
+        try:
+            opened.tier.verify(VERIFIED, opened.rounds)
+        except opened.core.Error as error:
+            self._log.error("verify: %s", error)
+            opened.prefix.clear()
+            found = str(error).partition("; the slot's history:")[0]
+            raise UserError(f"The expert cache is not what the file says: {found}; open the model again.") from error
 
     def _check_limit(self, limit: int | None) -> None:
         if limit is not None and self.reply_tokens >= limit:

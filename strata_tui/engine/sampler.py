@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from .events import Sampling
 from .llama import Context, Model, library
@@ -10,10 +12,43 @@ from .llama import Context, Model, library
 PENALTY_WINDOW = 64  # last tokens the repeat penalty looks at
 
 
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Sampling parameters with nothing left open."""
+
+    temperature: float = 0.7
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    repeat_penalty: float = 1.0
+
+
+_MODEL_KEYS = {
+    "temperature": "general.sampling.temp",
+    "top_k": "general.sampling.top_k",
+    "top_p": "general.sampling.top_p",
+    "min_p": "general.sampling.min_p",
+    "repeat_penalty": "general.sampling.penalty_repeat",
+}
+
+
+def resolve(sampling: Sampling, metadata: Mapping[str, object]) -> Resolved:
+    """A chosen value counts first, then what the model's metadata recommends, then the usual one."""
+    values: dict[str, float] = {}
+    for name, key in _MODEL_KEYS.items():
+        chosen = getattr(sampling, name)
+        own = metadata.get(key)
+        if chosen is not None:
+            values[name] = chosen
+        elif isinstance(own, (int, float)) and math.isfinite(own) and own >= 0:
+            values[name] = int(own) if name == "top_k" else float(own)
+    return Resolved(**values)  # type: ignore[arg-type]
+
+
 class Sampler:
     """llama.cpp's sampler chain for one reply. `seed` must be a 32 bit number."""
 
-    def __init__(self, model: Model, sampling: Sampling, seed: int) -> None:
+    def __init__(self, model: Model, sampling: Resolved, seed: int) -> None:
         lib = library()
         self._lib = lib
         self._chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())

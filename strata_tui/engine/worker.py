@@ -23,9 +23,10 @@ from .events import (
     Sampling,
 )
 from .llama_log import cause
+from .loading import LoadCancelled, LoadControl
 from .modes import Modes
 from .monitor import Monitor
-from .opening import LoadCancelled, LoadControl, OpenModel, open_model
+from .opening import OpenModel, open_model
 from .options import EngineOptions
 from .outbox import Outbox
 from .reply import Hooks, Job, Reply
@@ -103,11 +104,13 @@ class Worker:
             self._modes, self._modes_changed = modes, True
             state = self._monitor.snapshot.modes
             if state is not None:
+                residency = state.residency
                 self._monitor.set_modes(
                     replace(
                         state,
                         pinning=replace(state.pinning, wanted=modes.pinning.value, pending=True),
                         stager=replace(state.stager, wanted=modes.stager.value, pending=True),
+                        residency=residency and replace(residency, wanted=modes.residency.value, pending=True),
                     )
                 )
             self._wake.notify()
@@ -234,6 +237,7 @@ class Worker:
         self._refresh(opened)
         self._monitor.end(reply, done.stats)
         self._outbox.emit(done)
+        opened.note_usage()
 
     def _decoding(self) -> None:
         with self._wake:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from textual.content import Content
 
 from ..config import save
-from ..engine.modes import Modes, Pinning, StagerProfile, next_value
+from ..engine.modes import Modes, Pinning, Residency, StagerProfile, next_value
 from ..errors import UserError
+from ..term import clipboard
+from ..term.editor import edit
 from .chats import Chats
 from .export import export_markdown
 from .help_text import help_text
@@ -25,7 +28,7 @@ from .screens.text_screen import TextScreen
 if TYPE_CHECKING:
     from .screens.chat import ChatScreen
 
-E = TypeVar("E", Pinning, StagerProfile)
+E = TypeVar("E", Pinning, StagerProfile, Residency)
 _QUIT_SECONDS = 2.0  # within which ctrl+c must be pressed again
 _PLAN_WIDTH = 78
 
@@ -194,12 +197,16 @@ class Commands:
         stager = _parse(StagerProfile, value, self._modes.stager, "The stager")
         self._set_modes(replace(self._modes, stager=stager), f"Stager: {stager.value} asked for")
 
+    def do_residency(self, value: str) -> None:
+        residency = _parse(Residency, value, self._modes.residency, "Residency")
+        self._set_modes(replace(self._modes, residency=residency), f"Residency: {residency.value} asked for")
+
     def _set_modes(self, modes: Modes, news: str) -> None:
         self._modes = modes
         self._screen.engine.set_modes(modes)
         self._screen.flash.say(f"{news}; the engine panel (f4) shows what is in force.")
         self._screen.sample_now()
-        self._keep({"pinning": modes.pinning, "stager": modes.stager})
+        self._keep({f.name: getattr(modes, f.name) for f in fields(Modes)})
 
     def do_open(self, path: str) -> None:
         screen = self._screen
@@ -264,6 +271,13 @@ class Commands:
         written = await export_markdown(self._screen.store, session, path)
         self._screen.flash.say(f"Written to {written}", stay=True)
 
+    def do_editor(self, _: str) -> None:
+        prompt = self._screen.prompt
+        with self._screen.app.suspend():
+            text = edit(prompt.text)
+        if text is not None:
+            prompt.clear_and_insert(text)
+
     def do_copy(self, _: str) -> None:
         reply = self._screen.chat.last_reply()
         if reply is None:
@@ -273,8 +287,17 @@ class Commands:
     do_copy_here = do_copy
 
     def _copy(self, text: str, what: str) -> None:
-        self._screen.app.copy_to_clipboard(text)
-        self._screen.flash.say(f"{what} was sent to the terminal's clipboard ({len(text)} characters).")
+        self._screen.app.copy_to_clipboard(text)  # for pasting in this app, and OSC 52 as it is
+        self._screen.run_worker(self._told(self._copied(text, what)), group="copy")
+
+    async def _copied(self, text: str, what: str) -> None:
+        sequences: list[str] = []
+        result = await asyncio.to_thread(clipboard.copy, text, sequences.append)
+        wrapped = "".join(sequences)
+        if wrapped.startswith("\x1bP") and sys.__stderr__ is not None:  # for a multiplexer; the bare one was sent
+            sys.__stderr__.write(wrapped)  # where Textual draws, and from its thread
+            sys.__stderr__.flush()
+        self._screen.flash.say(f"{what} was {result.message}.")
 
 
 def _parse(kind: type[E], text: str, now: E, name: str) -> E:

@@ -85,11 +85,10 @@ def cache_lines(snapshot: Snapshot, history: RateHistory, width: int) -> Lines:
     reply = snapshot.reply.counters if snapshot.reply else None
     total = snapshot.counters if model is not None else None
     first, last = _columns(width)
+    labels = ("hit, prompt", "hit, decode", "hits", "misses", "evictions", "swaps")
     lines = [
         Content.assemble((f"{label:{first}}", "dim"), f"{reply_text:>{last}}{total_text:>{last}}")
-        for label, reply_text, total_text in zip(
-            ("hit, prompt", "hit, decode", "hits", "misses", "evictions", "swaps"), _counter_texts(reply), _counter_texts(total), strict=True
-        )
+        for label, reply_text, total_text in zip(labels, _counter_texts(reply), _counter_texts(total), strict=True)
     ]
     rates = snapshot.rates
     lines.append(_trend("hit, 1 s", history.hit_rate, 1.0, f.percent(rates.hit_rate), width))
@@ -126,6 +125,7 @@ def switch_lines(snapshot: Snapshot, width: int) -> Lines:
     for action_id, name, state in (
         ("pin", "pinning", modes.pinning if modes else None),
         ("stager", "stager", modes.stager if modes else None),
+        ("residency", "residency", modes.residency if modes else None),
     ):
         key = BY_ID[action_id].keys[0]
         setting = f" {state.wanted}" if state else ""

@@ -97,6 +97,8 @@ def _parts(snapshot: Snapshot, activity: Activity, folded: bool) -> list[tuple[i
         if snapshot.modes is not None:
             pinning, stager = _switch(snapshot.modes.pinning), _switch(snapshot.modes.stager)
             parts.append((5, Content(f"pin {pinning} stg {stager}")))
+            if snapshot.modes.residency is not None:
+                parts.append((6, Content(f"res {_switch(snapshot.modes.residency)}")))
     elif not folded and snapshot.reply is not None:
         parts.append((2, Content(f"{f.count(snapshot.reply.reply_tokens)} tokens")))
         if activity.seconds is not None:

@@ -25,8 +25,9 @@ from strata_tui.engine.events import (
     Sampling,
     TextDelta,
 )
+from strata_tui.engine.loading import LoadCancelled, LoadControl
 from strata_tui.engine.modes import Modes
-from strata_tui.engine.opening import LoadCancelled, LoadControl, OpenModel, open_model
+from strata_tui.engine.opening import OpenModel, open_model
 from strata_tui.engine.options import EngineOptions
 from strata_tui.engine.reply import Hooks, Job, Reply
 
@@ -188,6 +189,23 @@ def test_cancel_while_the_trunk_is_read(name: str, tiny_model: TinyModel) -> Non
     assert threading.active_count() == before
     with opened(tiny_model(name)) as model:
         assert Run(model)(TURN).reason is not FinishReason.ERROR
+
+
+def test_cancel_while_the_slots_are_filled(tiny_model: TinyModel) -> None:
+    control = LoadControl()
+    filling: list[LoadProgress] = []
+
+    def emit(event: LoadProgress) -> None:
+        if event.unit == "slots":
+            filling.append(event)
+            control.cancel()
+
+    before = threading.active_count()
+    with pytest.raises(LoadCancelled):
+        open_model(tiny_model("qwen3moe"), EngineOptions(gpu=-1, threads=1), Modes(), emit, control, LOG)
+    assert [e.stage for e in filling] == ["filling slots"]  # it ends with the first step
+    assert 0 < filling[0].done < filling[0].total
+    assert threading.active_count() == before
 
 
 def test_cancelled_loads_end_and_the_next_one_works(tiny_model: TinyModel) -> None:

@@ -45,9 +45,15 @@ def test_a_load_tells_its_progress_and_the_plan(tiny_model: TinyModel, tmp_path:
         shown(session, EngineState.EMPTY)
         loaded = session.open(tiny_model("qwen3moe"))
         assert isinstance(loaded, Loaded)
-        progress = [e for e in session.seen if isinstance(e, LoadProgress)]
-        assert [e.done for e in progress] == sorted(e.done for e in progress)
-        assert progress[-1].done == progress[-1].total > 0
+        told = [e for e in session.seen if isinstance(e, LoadProgress)]
+        progress = [e for e in told if e.stage == "reading the trunk"]
+        filling = [e for e in told if e.stage == "filling slots"]
+        assert told == progress + filling
+        assert ({e.unit for e in progress}, {e.unit for e in filling}) == ({"bytes"}, {"slots"})
+        for part in (progress, filling):
+            assert [e.done for e in part] == sorted(e.done for e in part)
+            assert part[-1].done == part[-1].total > 0
+        assert filling[-1].total == 22
         about = loaded.model
         assert (about.architecture, about.layers, about.experts_per_layer, about.experts_used) == ("qwen3moe", 4, 16, 4)
         assert about.context == about.context_trained == 1024
@@ -58,7 +64,8 @@ def test_a_load_tells_its_progress_and_the_plan(tiny_model: TinyModel, tmp_path:
         shot = session.engine.snapshot()
         assert shot.state is EngineState.IDLE
         assert shot.model == about
-        assert shot.memory.slots_total == 22
+        assert shot.memory.slots_total == shot.memory.slots_used == 22
+        assert shot.counters == Counters(swaps=0)  # filling the slots is no reply's work
         assert shot.memory.arena == lines["slots"].bytes
         assert shot.memory.kv == lines["KV cache"].bytes == 1024 * 4 * 2 * (32 + 32) * 2
         assert (shot.memory.vram_used, shot.memory.vram_total, shot.memory.on_gpu) == (None, None, False)
@@ -66,8 +73,10 @@ def test_a_load_tells_its_progress_and_the_plan(tiny_model: TinyModel, tmp_path:
         assert shot.modes.pinning.actual == "not applicable"
         session.ask(FIRST)
     text = log.read_text()
-    for part in ("plan: slots: ", "22 of 64 experts", "modes: ", "reply 1: ", "llama.cpp: "):
-        assert part in text
+    for words in ("plan: slots: ", "22 of 64 experts", "self-test: ", "modes: ", "reply 1: ", "llama.cpp: "):
+        assert words in text
+    assert "slots: 22 filled evenly" in text
+    assert not loaded.notices
 
 
 def test_a_reply_and_its_numbers(tiny_model: TinyModel) -> None:
@@ -96,7 +105,7 @@ def test_a_reply_and_its_numbers(tiny_model: TinyModel) -> None:
         again = session.ask(FIRST, answer.text, SECOND).done.stats
         shot = session.engine.snapshot()
         assert shot.counters == Counters(
-            stats.counters.prompt + again.counters.prompt, stats.counters.decode + again.counters.decode
+            stats.counters.prompt + again.counters.prompt, stats.counters.decode + again.counters.decode, swaps=0
         )
         assert shot.reply == again
         assert shot.context_used == again.context_used
@@ -243,7 +252,7 @@ def test_another_model_takes_the_place_of_the_open_one(tiny_model: TinyModel) ->
         shot = session.engine.snapshot()
         assert shot.model is not None
         assert shot.model.architecture == "gpt-oss"
-        assert shot.counters == Counters()
+        assert shot.counters == Counters(swaps=0)
         assert shot.context_used == 0
         assert shot.reply is None
         assert session.ask(FIRST).text == fresh(tiny_model("gpt_oss"), [FIRST])

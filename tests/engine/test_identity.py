@@ -95,9 +95,7 @@ def test_logits_are_those_of_plain_llama_cpp(
 
 
 @pytest.mark.parametrize("name", models.MOE_MODELS)
-def test_serving_the_next_expert_is_seen(
-    name: str, tiny_model: TinyModel, reference: dict[str, list[Logits]]
-) -> None:
+def test_serving_the_next_expert_is_seen(name: str, tiny_model: TinyModel, reference: dict[str, list[Logits]]) -> None:
     core = native.load()
     with LowLevel(tiny_model(name), context=CONTEXT, fault=core.FAULT_NEXT_EXPERT) as model:
         assert not same(run(model, PROMPTS[1]), reference[name][1])

@@ -18,6 +18,7 @@ import pure_parts
 FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-g", "-O1", "-pthread"]  # no -Werror: what lost its use may stay behind
 STEPS = {
     "test_residency": 50_000,
+    "test_adapt": 5_000,
     "test_stage": 200_000,
     "test_stager": 2_000,
     "test_flow": 15_000,
@@ -29,7 +30,7 @@ FAILED = re.compile(r"check failed: (.+?): |transport_sim: (\w+)|Assertion `(.+?
 
 @dataclass(frozen=True)
 class Guard:
-    """In `part`.c, `old` becomes `new` (the `nth` place where it stands); then `program` fails with one of `checks`."""
+    """In `part`.c (whole, or what the program has of it as an excerpt), `old` becomes `new` (the `nth` place where it stands); then `program` fails with one of `checks`."""
 
     what: str
     part: str
@@ -70,6 +71,30 @@ GUARDS = [
     Guard("drain waits for all", "stage",
           "if (r <= 0) {", "if (r <= 1) {", "test_stage",
           ("stage-drain fails only with the transport", "stage-drain leaves nothing in flight")),
+    Guard("each buffer has a place of its own in its slab", "stage",
+          "(uint8_t *) slab->data + (size_t) i * p->buffer_size", "(uint8_t *) slab->data", "test_stage",
+          ("stage-a place for each buffer",)),
+    Guard("a slab holds as many buffers as fit", "stage",
+          "slab_size / size;", "slab_size / size + 1;", "test_stage",
+          ("stage-as many slabs as it takes", "stage-a slab is as large as allowed")),
+    Guard("a slab holds one buffer at least", "stage",
+          "fit < 1 ? 1 : ", "", "test_stage",
+          ("hang", "stage-as many slabs as it takes"), seconds=2),
+    Guard("the last slab is only as large as needed", "stage",
+          "n - first < per_slab ? n - first : per_slab", "per_slab", "test_stage",
+          ("stage-a slab is as large as allowed",)),
+    Guard("the driver is not asked again once it refused", "stage",
+          "pin = false;", "", "test_stage",
+          ("stage-pageable from the refused slab on", "stage-refused bytes")),
+    Guard("a refused slab is counted", "stage",
+          "p->refused += size;", "", "test_stage",
+          ("stage-refused bytes",)),
+    Guard("bytes are counted where they are", "stage",
+          "*(slab->pinned ?", "*(pin ?", "test_stage",
+          ("stage-pinned and pageable bytes",)),
+    Guard("a pool without all its memory is not used", "stage",
+          "if (!good) {", "if (0) {", "test_stage",
+          ("stage-init says when memory or events are short",)),
     # --- residency.c
     Guard("the running group keeps its slots", "residency",
           "s < 0 || r->group[s] == r->current", "s < 0", "test_residency",
@@ -92,12 +117,151 @@ GUARDS = [
     Guard("a slot is found only when it is published", "residency",
           "s >= 0 && r->state[s] == ST_SLOT_RESIDENT ? s : -1", "s", "test_residency",
           ("residency-not found while loading", "residency-find")),
+    Guard("homes are not claimed", "residency",
+          "r->home[s] = home;", "", "test_residency",
+          ("residency-guests and homes apart", "residency-spares the homes", "residency-list", "residency-claims while a slot is left")),
+    Guard("a new home leaves the guests' list", "residency",
+          "list_remove(r, s);\n        r->home[s]", "r->home[s]", "test_residency",
+          ("residency-guests and homes apart", "residency-spares the homes", "residency-list", "residency-links",
+           "residency-claims while a slot is left")),
+    Guard("a new home is the newest", "residency",
+          "? 1 : -1;\n        list_push_newest(r, s);", "? 1 : -1;\n        list_push_oldest(r, s);", "test_residency",
+          ("residency-lru order", "residency-claims while a slot is left", "residency-claims the least recently used")),
+    Guard("homes are counted", "residency",
+          "r->n_homes += home ? 1 : -1;", "r->n_homes += 1;", "test_residency",
+          ("residency-n_homes",)),
+    Guard("a touched slot stays in its list", "residency",
+          "const int list = r->home[s];\n    r->newer[s] = -1;", "const int list = 0;\n    r->newer[s] = -1;", "test_residency",
+          ("residency-guests and homes apart", "residency-list", "residency-links", "residency-claims while a slot is left",
+           "residency-spares the homes")),
+    Guard("an abandoned home becomes a guests' slot", "residency",
+          "st_residency_set_home(r, s, false);", "", "test_residency",
+          ("residency-guests and homes apart", "residency-n_homes", "residency-claims while a slot is left",
+           "residency-claims the least recently used")),
+    # --- adapt.c
+    Guard("a newcomer leads by a margin", "adapt",
+          " + rule->margin", "", "test_adapt",
+          ("adapt-a newcomer leads by the margin", "adapt-never goes back")),
+    Guard("a newcomer was used enough", "adapt",
+          "usage[k] >= rule->minimum && ", "", "test_adapt",
+          ("adapt-a newcomer has the least usage",)),
+    Guard("homes that are LOADING stay", "adapt",
+          "if (r->state[s] == ST_SLOT_RESIDENT) {", "if (1) {", "test_adapt",
+          ("adapt-leaves alone what is LOADING",)),
+    Guard("guests that are LOADING are no newcomers", "adapt",
+          " && (s < 0 || r->state[s] == ST_SLOT_RESIDENT)", "", "test_adapt",
+          ("adapt-leaves alone what is LOADING",)),
+    Guard("the hottest and coldest are kept in order", "adapt",
+          "sign * x.usage > sign * list[at - 1].usage", "0", "test_adapt",
+          ("adapt-hottest for coldest", "adapt-as many as are worth it", "adapt-a newcomer leads by the margin")),
+    Guard("one that is no better than the last kept is left out", "adapt",
+          "if (*n == cap && sign * x.usage <= sign * list[cap - 1].usage) {", "if (0) {", "test_adapt",
+          ("adapt-hottest for coldest", "adapt-as many as are worth it", "adapt-a newcomer has the least usage")),
+    Guard("usage decays", "adapt",
+          "usage[k] *= rule->decay;", "", "test_adapt",
+          ("adapt-usage decays",)),
+    # --- policy.c
+    Guard("copies of swaps wait for the reads of their slots", "policy",
+          'io->copies_wait(t->transport, compute) < 0 ? st_fail(t, "the copy stream failed") : 0;', "0;", "test_flow",
+          ("OVERWRITTEN_TOO_EARLY",)),
+    Guard("reads wait for the copies of a swap that is needed at once", "policy",
+          "compute ? io->compute_waits(t->transport, compute, t->swap_event) :", "compute ? 0 :", "test_flow",
+          ("READ_TOO_EARLY",)),
+    Guard("a switch waits for the pending swaps", "policy",
+          ": io->wait(t->transport, t->swap_event);", ": 0;", "test_flow",
+          ("READ_TOO_EARLY", "flow-a switch publishes only what has arrived")),
+    Guard("a switch publishes the pending swaps", "policy",
+          "st_policy_finish(t, NULL) < 0", "0", "test_flow",
+          ("flow-a policy is set", "flow-what is LOADING is a pending swap")),
+    Guard("a round asks whether the swaps have arrived", "policy",
+          "if (!done) {", "if (0) {", "test_flow",
+          ("flow-a round publishes only what has arrived",)),
+    Guard("another stream waits for the copies of a swap that was needed", "policy",
+          " || io->record(t->transport, t->group_event) < 0", "", "test_flow",
+          ("READ_TOO_EARLY", "EVENT_NOT_RECORDED")),
+    Guard("an event stands behind the copies of swaps", "policy",
+          "t->n_pending > 0 && io->record(t->transport, t->swap_event) < 0", "0", "test_flow",
+          ("EVENT_NOT_RECORDED", "READ_TOO_EARLY")),
+    Guard("only what is in the mirror is copied", "policy",
+          "!c->mirror || !c->mirror[s->key] ||", "!c->mirror ||", "test_flow",
+          ("SOURCE_UNKNOWN",)),
+    Guard("guests keep room for a token", "policy",
+          "return share > c->min_slots ? share : c->min_slots < c->n_slots ? c->min_slots : c->n_slots;", "return share;", "test_flow",
+          ("flow-homes leave room for guests",)),
+    Guard("a home that is exchanged becomes a guests' slot", "policy",
+          "st_residency_set_home(r, s->home, false);", "", "test_flow",
+          ("flow-homes leave room for guests",)),
+    Guard("only residents become homes", "policy",
+          "if (r->state[s] == ST_SLOT_RESIDENT) {", "if (1) {", "test_flow",
+          ("flow-a home is not empty",)),
+    Guard("plain LRU has no homes", "policy",
+          "policy == ST_POLICY_LRU && s < r->n_slots", "0", "test_flow",
+          ("flow-no homes with plain LRU",)),
+    Guard("frozen homes stay", "policy",
+          "t->policy != ST_POLICY_ADAPTIVE ||", "t->policy == ST_POLICY_LRU ||", "test_flow",
+          ("flow-swaps only of the adaptive tier, in decode",)),
+    Guard("a prompt does not swap", "policy",
+          " || atomic_load_explicit(&t->phase, memory_order_relaxed) != ST_PHASE_DECODE", "", "test_flow",
+          ("flow-swaps only of the adaptive tier, in decode",)),
+    Guard("the traces tell of a swap's end", "policy",
+          "st_trace_add(t, c, t->pending[i].slot, 'p',", "if (0) st_trace_add(t, c, t->pending[i].slot, 'p',", "test_flow",
+          ("flow-the trace ends with what is",)),
+    # --- graph.c, tier.c: their excerpts
+    Guard("a pending swap that is needed ends first", "graph",
+          "&& st_policy_finish(t, b->inner) < 0", "&& 0", "test_flow",
+          ("r->slot_of[key] < 0",)),
+    Guard("hits are touched before misses claim", "graph",
+          "st_residency_touch(&c->residency, b->slot[e]);", "", "test_flow",
+          ("flow-published when all is well, else not", "slot >= 0", "flow-one slot, one expert")),
+    Guard("another stream waits for the copies of the last load", "graph",
+          "(t->loaded && io->compute_waits(t->transport, next, t->group_event) < 0)", "0", "test_flow",
+          ("READ_TOO_EARLY",)),
+    Guard("copies for another stream wait for the reads of the last one", "graph",
+          "(t->compute && io->copies_wait(t->transport, t->compute) < 0)", "0", "test_flow",
+          ("OVERWRITTEN_TOO_EARLY",)),
+    Guard("a stream that is gone is not waited for", "graph",
+          "b->tier->compute = NULL;", "", "test_flow",
+          ("flow-the end of a context leaves no trace of it",)),
+    Guard("room is for guests alone", "graph",
+          "p->class_->n_slots - p->class_->residency.n_homes", "p->class_->n_slots", "test_flow",
+          ("slot >= 0",)),
+    Guard("the end waits for copies from the mirror", "tier",
+          "(void) t->transport->iface->wait(t->transport, t->group_event);", "", "test_flow",
+          ("FREED_IN_FLIGHT",)),
+    # --- prefill.c, selftest.c
+    Guard("pre-fill takes the hottest", "prefill",
+          "x->usage > y->usage ? -1 : 1", "x->usage > y->usage ? 1 : -1", "test_flow",
+          ("flow-pre-fill takes the hottest last", "flow-pre-fill takes the hottest")),
+    Guard("pre-fill spreads equals over the layers", "prefill",
+          "e * t->n_groups + i, key", "key, key", "test_flow",
+          ("flow-pre-fill spreads over the layers",)),
+    Guard("pre-fill takes the hottest last", "prefill",
+          "list[--left].key", "list[c->n_slots - left--].key", "test_flow",
+          ("flow-pre-fill takes the hottest last",)),
+    Guard("pre-fill wants empty slots", "prefill",
+          "t->classes[k].residency.n_resident > 0 || ", "", "test_flow",
+          ("r->slot_of[key] < 0", "r->state[s] == ST_SLOT_LOADING", "slot >= 0", "flow-pre-fill wants empty slots", "OVERWRITTEN_TOO_EARLY")),
+    Guard("the first stream after a pre-fill waits for it", "prefill",
+          "t->compute = NULL;", "", "test_flow",
+          ("READ_TOO_EARLY",)),
+    Guard("pre-fill hands its usage on", "prefill",
+          "c->usage[list[i].key] = list[i].usage;", "", "test_flow",
+          ("flow-pre-fill hands the usage on",)),
+    Guard("the self-test waits for its copies", "selftest",
+          "st_stage_drain(&t->pool) < 0", "0", "test_flow",
+          ("flow-self-test compares what has arrived",)),
+    Guard("the self-test compares", "selftest",
+          "pattern(copy, i);\n        }\n        char", "pattern(copy + (copy == 1), i);\n        }\n        char", "test_flow",
+          ("flow-self-test passes when copies work",)),
+    Guard("the self-test wants a pool", "selftest",
+          " || !t->pool_built", "", "test_flow",
+          ("flow-self-test passes when copies work",)),
     # --- load.c
     Guard("copies wait for the reads of their slots", "load",
           "io->copies_wait(t->transport, compute) < 0", "0", "test_flow",
           ("OVERWRITTEN_TOO_EARLY",)),
     Guard("reads wait for the copies to their slots", "load",
-          " || io->compute_waits(t->transport, compute, t->group_event) < 0", "", "test_flow",
+          "(compute && io->compute_waits(t->transport, compute, t->group_event) < 0)", "0", "test_flow",
           ("READ_TOO_EARLY",)),
     Guard("slots are given up only when nothing writes to them", "load",
           "recorded && io->wait(t->transport, t->group_event) < 0", "false", "test_flow",
@@ -113,13 +277,13 @@ GUARDS = [
           ("flow-no buffer is left FILLING or READY",)),
     Guard("a failed read fails the load", "load",
           "if (job->failed) {", "if (0) {", "test_flow",
-          ("flow-no success with a failed read", "WRONG_BYTES", "flow-published when all is well, else not")),
+          ("flow-no success with a failed read", "flow-pre-fill tells how many", "WRONG_BYTES", "flow-published when all is well, else not")),
     # --- mirror.c, pool.c
     Guard("a failed read leaves the mirror without that expert", "mirror",
           "if (job->failed) {", "if (0) {", "test_flow",
           ("flow-mirror fails only with a read", "WRONG_BYTES")),
     Guard("pinned is asked of the memory", "pool",
-          "m.pinned        = t->pool.slab.pinned;", "m.pinned        = try_pin;", "test_flow",
+          "m.pinned         = t->pool.pinned > 0;", "m.pinned         = try_pin;", "test_flow",
           ("flow-modes say where the bytes are",)),
     # --- stager.c
     Guard("a failed piece fails its job", "stager",
@@ -177,6 +341,7 @@ def failed_check(stderr: str) -> str | None:
 def objects_of(cc: str, program: pure_parts.Program, folder: Path) -> dict[str, Path]:
     """The program's object files by their part's name, built once."""
     folder.mkdir()
+    pure_parts.write_excerpts(program, folder)
     sources = [pure_parts.HERE / f"{program.name}.c", *(pure_parts.ENGINE_EXT / name for name in program.sources)]
     return {o.stem: o for o in pure_parts.compile_objects(cc, sources, FLAGS, folder)}
 
@@ -184,11 +349,17 @@ def objects_of(cc: str, program: pure_parts.Program, folder: Path) -> dict[str, 
 def try_guard(cc: str, guard: Guard, objects: dict[str, Path], folder: Path) -> str | None:
     """Runs the program without the guard. Returns what is wrong with the outcome, or None; prints the outcome."""
     folder.mkdir()
-    source = folder / f"{guard.part}.c"
-    source.write_text(mutated(guard))
+    program = pure_parts.PROGRAMS[guard.program]
+    changed = mutated(guard)
+    if guard.part in program.parts:
+        source = folder / f"{guard.part}.c"
+        source.write_text(changed)
+    else:
+        source = pure_parts.HERE / f"{program.name}.c"
+        pure_parts.write_excerpts(program, folder, {guard.part: changed})
     (mutant,) = pure_parts.compile_objects(cc, [source], FLAGS, folder)
-    linked = [mutant if part == guard.part else o for part, o in objects.items()]
-    binary = pure_parts.link(cc, pure_parts.PROGRAMS[guard.program], linked, FLAGS, folder)
+    linked = [mutant if part == source.stem else o for part, o in objects.items()]
+    binary = pure_parts.link(cc, program, linked, FLAGS, folder)
     done = pure_parts.run(binary, 1, STEPS[guard.program], seconds=guard.seconds)
     check = failed_check(done.stderr)
     fine = done.returncode != 0 and check in guard.checks

@@ -27,6 +27,7 @@ class Program:
     parts: tuple[str, ...]
     steps: dict[str, int]
     wrapped: tuple[str, ...] = ()
+    excerpts: tuple[tuple[str, tuple[str, ...]], ...] = ()  # of parts that know ggml: what their excerpts begin with
 
     @property
     def sources(self) -> list[str]:
@@ -42,12 +43,28 @@ PROGRAMS = {
     for p in (
         Program("test_transport_sim", ("transport_sim",), _steps(500, 200, 100)),
         Program("test_residency", ("residency",), _steps(4_000_000, 1_000_000, 500_000)),
+        Program("test_adapt", ("adapt", "residency"), _steps(40_000, 10_000, 5_000)),
         Program("test_stage", ("stage", "transport_sim"), _steps(4_000_000, 1_000_000, 300_000)),
         Program("test_stager", ("stager",), _steps(30_000, 10_000, 4_000), ("pthread_create",)),
         Program(
             "test_flow",
-            ("load", "pool", "mirror", "stage", "stager", "residency", "transport_sim"),
+            ("load", "policy", "prefill", "selftest", "pool", "mirror", "stage", "stager", "residency", "adapt", "transport_sim"),
             _steps(40_000, 15_000, 4_000),
+            excerpts=(
+                ("tier", ("int st_fail(", "void st_error_clear(", "void st_tier_close(")),
+                (
+                    "graph",
+                    (
+                        "int st_backend_init(",
+                        "void st_backend_free(",
+                        "struct picks {",
+                        "static int change_stream(",
+                        "static int make_resident(",
+                        "static int32_t guests(",
+                        "static int32_t room(",
+                    ),
+                ),
+            ),
         ),
         Program(
             "test_transport_thread",
@@ -64,12 +81,27 @@ def compiler() -> str | None:
     return shutil.which(os.environ.get("CC", "cc"))
 
 
+def write_excerpts(program: Program, target: Path, changed: dict[str, str] | None = None) -> None:
+    """Cuts the program's excerpts out of their parts, unchanged (or out of the `changed` text of a part), into
+    `excerpts.h`: whole definitions, so that what is tested is what ships."""
+    text = ["#include <assert.h>", "#include <stdarg.h>", "#include <stdio.h>", "#include <stdlib.h>"]
+    for part, beginnings in program.excerpts:
+        lines = (changed or {}).get(part, (ENGINE_EXT / f"{part}.c").read_text()).splitlines()
+        for beginning in beginnings:
+            starts = [i for i, line in enumerate(lines) if line.startswith(beginning)]
+            if len(starts) != 1:
+                raise LookupError(f"{part}.c has {len(starts)} definitions that begin with `{beginning}`")
+            end = next(i for i in range(starts[0], len(lines)) if lines[i] in ("}", "};"))
+            text += [f'#line {starts[0] + 1} "{part}.c"', *lines[starts[0] : end + 1]]
+    (target / "excerpts.h").write_text("\n".join(text) + "\n")
+
+
 def compile_objects(cc: str, sources: list[Path], flags: list[str], target: Path) -> list[Path]:
     """Compiles C files to object files in `target`; raises with the compiler's words when one does not compile."""
     objects = []
     for source in sources:
         out = target / f"{source.stem}.o"
-        includes = [f"-I{folder}" for folder in (source.parent, ENGINE_EXT, HERE / "shim", HERE)]
+        includes = [f"-I{folder}" for folder in (target, source.parent, ENGINE_EXT, HERE / "shim", HERE)]
         _call([cc, *flags, *includes, "-c", str(source), "-o", str(out)])
         objects.append(out)
     return objects
@@ -86,6 +118,7 @@ def link(cc: str, program: Program, objects: list[Path], flags: list[str], targe
 def build(cc: str, program: Program, variant: str, target: Path) -> Path:
     """Compiles and links one program in one variant."""
     flags = [*FLAGS, *VARIANTS[variant]]
+    write_excerpts(program, target)
     sources = [HERE / f"{program.name}.c", *(ENGINE_EXT / name for name in program.sources)]
     return link(cc, program, compile_objects(cc, sources, flags, target), flags, target)
 

@@ -1,4 +1,5 @@
-// The residency against a naive model: a clock for each slot, and a search over all of them.
+// The residency against a naive model: a clock for each slot, and a search over all of them. Guests and homes
+// share the clock; a claim looks at the guests alone.
 #include <string.h>
 
 #include "check.h"
@@ -13,6 +14,8 @@ struct model {
     enum st_slot_state state[MAX_SLOTS];
     int64_t used[MAX_SLOTS];     // clock of the last use
     bool in_group[MAX_SLOTS];
+    bool home[MAX_SLOTS];
+    bool moved;  // a slot changed its list in this group
     int64_t now, lowest;
 };
 
@@ -27,10 +30,12 @@ static int model_find(const struct model * m, int key) {
     return -1;
 }
 
-static int model_oldest(const struct model * m) {
-    int oldest = 0;
-    for (int s = 1; s < m->n_slots; s++) {
-        oldest = m->used[s] < m->used[oldest] ? s : oldest;
+static int model_oldest_guest(const struct model * m) {
+    int oldest = -1;
+    for (int s = 0; s < m->n_slots; s++) {
+        if (!m->home[s] && (oldest < 0 || m->used[s] < m->used[oldest])) {
+            oldest = s;
+        }
     }
     return oldest;
 }
@@ -57,19 +62,27 @@ static void compare(const struct st_residency * r, const struct model * m) {
         n_keys -= s >= 0;
     }
     CHECK("residency-one key, one slot", n_keys == 0);
-    int seen = 0, previous = -1;
-    for (int s = r->oldest; s >= 0 && seen <= m->n_slots; s = r->newer[s]) {
-        CHECK("residency-lru order", previous < 0 || m->used[previous] < m->used[s]);
-        CHECK("residency-links", r->older[s] == previous);
-        previous = s;
-        seen++;
+    int seen = 0, n_homes = 0;
+    for (int list = 0; list < 2; list++) {
+        int previous = -1;
+        for (int s = r->oldest[list]; s >= 0 && seen <= m->n_slots; s = r->newer[s]) {
+            CHECK("residency-guests and homes apart", m->home[s] == (list == 1) && r->home[s] == m->home[s]);
+            CHECK("residency-lru order", previous < 0 || m->used[previous] < m->used[s]);
+            CHECK("residency-links", r->older[s] == previous);
+            previous = s;
+            seen++;
+            n_homes += list;
+        }
+        CHECK("residency-list", r->newest[list] == previous);
     }
-    CHECK("residency-list", seen == m->n_slots && r->newest == previous);
+    CHECK("residency-list", seen == m->n_slots);
+    CHECK("residency-n_homes", r->n_homes == n_homes);
 }
 
 static void begin(struct st_residency * r, struct model * m) {
     st_residency_begin(r);
     memset(m->in_group, 0, sizeof m->in_group);
+    m->moved = false;
 }
 
 static void end_load(struct st_residency * r, struct model * m, int s) {
@@ -78,6 +91,8 @@ static void end_load(struct st_residency * r, struct model * m, int s) {
         m->key[s]      = -1;
         m->state[s]    = ST_SLOT_FREE;
         m->used[s]     = --m->lowest;
+        m->moved       = m->moved || m->home[s];
+        m->home[s]     = false;
         m->in_group[s] = false;
     } else {
         st_residency_publish(r, s);
@@ -86,23 +101,44 @@ static void end_load(struct st_residency * r, struct model * m, int s) {
 }
 
 static void claim(struct st_residency * r, struct model * m, int key) {
-    const int oldest = model_oldest(m);
-    if (m->state[oldest] == ST_SLOT_LOADING && !m->in_group[oldest]) {
+    const int oldest = model_oldest_guest(m);
+    if (oldest >= 0 && m->state[oldest] == ST_SLOT_LOADING && !m->in_group[oldest]) {
         return;  // a load of an earlier group that was not ended: not allowed
     }
     bool all_used = true;
     for (int s = 0; s < m->n_slots; s++) {
-        all_used = all_used && m->in_group[s];
+        all_used = all_used && (m->home[s] || m->in_group[s]);
     }
     int32_t evicted = 12345;
     const int s = st_residency_claim(r, key, &evicted);
-    CHECK("residency-claims while a slot is left", (s < 0) == all_used);
+    CHECK("residency-claims while a slot is left", (s < 0) == (m->moved ? oldest < 0 || m->in_group[oldest] : all_used));
     if (s < 0) {
         CHECK("residency-evicts nothing when it refuses", evicted == -1);
         return;
     }
+    CHECK("residency-spares the homes", !m->home[s]);
     CHECK("residency-spares the running group", !m->in_group[s]);
     CHECK("residency-claims the least recently used", s == oldest);
+    CHECK("residency-tells whom it evicted", evicted == (m->state[s] == ST_SLOT_RESIDENT ? m->key[s] : -1));
+    CHECK("residency-evicted is gone", evicted < 0 || st_residency_find(r, evicted) < 0);
+    CHECK("residency-not found while loading", st_residency_find(r, key) < 0);
+    m->key[s]   = key;
+    m->state[s] = ST_SLOT_LOADING;
+    model_touch(m, s);
+}
+
+static void set_home(struct st_residency * r, struct model * m, int s, bool home) {
+    st_residency_set_home(r, s, home);
+    if (m->home[s] != home) {
+        m->home[s] = home;
+        m->used[s] = ++m->now;  // the newest of its new neighbours
+        m->moved   = true;
+    }
+}
+
+static void claim_home(struct st_residency * r, struct model * m, int s, int key) {
+    int32_t evicted = 12345;
+    st_residency_claim_home(r, s, key, &evicted);
     CHECK("residency-tells whom it evicted", evicted == (m->state[s] == ST_SLOT_RESIDENT ? m->key[s] : -1));
     CHECK("residency-evicted is gone", evicted < 0 || st_residency_find(r, evicted) < 0);
     CHECK("residency-not found while loading", st_residency_find(r, key) < 0);
@@ -114,7 +150,8 @@ static void claim(struct st_residency * r, struct model * m, int key) {
 static uint64_t life(uint64_t steps) {
     struct st_residency r;
     struct model m = { .n_keys = 1 + below(&rng, MAX_KEYS), .n_slots = 1 + below(&rng, one_in(&rng, 2) ? 4 : MAX_SLOTS) };
-    const bool tidy = !one_in(&rng, 4);  // all loads end before the next group, as the loader does it
+    const bool tidy  = !one_in(&rng, 4);  // all loads end before the next group, as the loader does it
+    const bool homes = !one_in(&rng, 3);
     CHECK("residency-init", st_residency_init(&r, m.n_keys, m.n_slots));
     for (int s = 0; s < m.n_slots; s++) {
         m.key[s]  = -1;
@@ -124,12 +161,12 @@ static uint64_t life(uint64_t steps) {
     begin(&r, &m);
     uint64_t n = 0;
     for (; n < steps; n++) {
-        const int key = below(&rng, m.n_keys), what = below(&rng, 16);
+        const int key = below(&rng, m.n_keys), what = below(&rng, homes ? 19 : 16);
         const int s   = st_residency_find(&r, key), expected = model_find(&m, key);
         CHECK("residency-find", s == (expected >= 0 && m.state[expected] == ST_SLOT_RESIDENT ? expected : -1));
         if (what == 0) {
             for (int i = 0; i < m.n_slots && tidy; i++) {
-                if (m.state[i] == ST_SLOT_LOADING) {
+                if (m.state[i] == ST_SLOT_LOADING && !(m.home[i] && one_in(&rng, 2))) {  // a swap may go on
                     end_load(&r, &m, i);
                 }
             }
@@ -141,8 +178,24 @@ static uint64_t life(uint64_t steps) {
             } else if (expected < 0) {
                 claim(&r, &m, key);
             }
-        } else if (expected >= 0 && m.state[expected] == ST_SLOT_LOADING) {
-            end_load(&r, &m, expected);
+        } else if (what < 16) {
+            if (expected >= 0 && m.state[expected] == ST_SLOT_LOADING) {
+                end_load(&r, &m, expected);
+            }
+        } else if (what == 18) {
+            if (s >= 0) {
+                st_residency_reopen(&r, s);
+                m.state[s] = ST_SLOT_LOADING;
+                model_touch(&m, s);
+                CHECK("residency-not found while loading", st_residency_find(&r, key) < 0);
+            }
+        } else {
+            const int slot = below(&rng, m.n_slots);
+            if (what == 16 && m.state[slot] != ST_SLOT_LOADING) {
+                set_home(&r, &m, slot, one_in(&rng, 2));
+            } else if (what == 17 && m.home[slot] && m.state[slot] != ST_SLOT_LOADING && !m.in_group[slot] && expected < 0) {
+                claim_home(&r, &m, slot, key);
+            }
         }
         if (n % 32 == 0) {
             compare(&r, &m);

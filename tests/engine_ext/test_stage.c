@@ -22,6 +22,7 @@ struct model {
 static enum st_sim_call armed;  // the failure that was put in
 static uint64_t rng;
 static const int pool_sizes[] = { 1, 2, 3, 4, 16 };
+static const size_t slab_sizes[] = { 0, 1, BYTES, 2 * BYTES + 1, 3 * BYTES, 5 * BYTES - 1, SIZE_MAX };
 static uint8_t arena[SLOTS][BYTES];
 
 static int count(const struct st_stage_pool * p, const struct model * m, enum st_stage_state state, bool recorded) {
@@ -147,32 +148,58 @@ static void drain(struct st_stage_pool * p, struct model * m) {
     }
 }
 
+// Builds the pool; the driver refuses to pin the `refused`-th slab (0: none). Every byte must be counted where
+// it is, and every buffer must have a place of its own in a slab.
+static void check_slabs(struct st_stage_pool * p, struct st_transport * t, int n, size_t slab_size, int per_slab, bool pin, int refused) {
+    const int n_slabs = (n + per_slab - 1) / per_slab;
+    st_sim_fail_at(t, ST_SIM_PIN, (uint64_t) refused);
+    CHECK("stage-init", st_stage_init(p, t, n, BYTES, slab_size, pin) == 0);
+    st_sim_fail_at(t, ST_SIM_PIN, 0);
+    CHECK("stage-as many slabs as it takes", p->n_slabs == n_slabs && p->n_buffers == n);
+    // A transport that cannot pin at all refuses the first slab.
+    const int first_pageable = !pin ? 0 : !t->iface->can_pin ? 0 : refused > 0 ? refused - 1 : n_slabs;
+    size_t pinned = 0, pageable = 0, refused_bytes = 0;
+    for (int i = 0; i < n_slabs; i++) {
+        const int count  = n - i * per_slab < per_slab ? n - i * per_slab : per_slab;
+        const size_t size = (size_t) count * BYTES;
+        CHECK("stage-a slab is as large as allowed", p->slabs[i].size == size && (size <= slab_size || count == 1));
+        CHECK("stage-pageable from the refused slab on", p->slabs[i].pinned == (i < first_pageable));
+        *(p->slabs[i].pinned ? &pinned : &pageable) += size;
+        refused_bytes += pin && i == first_pageable ? size : 0;
+        for (int b = i * per_slab; b < i * per_slab + count; b++) {
+            CHECK("stage-a place for each buffer", p->buffers[b].data == (uint8_t *) p->slabs[i].data + (size_t) (b - i * per_slab) * BYTES);
+        }
+    }
+    CHECK("stage-pinned and pageable bytes", p->pinned == pinned && p->pageable == pageable && pinned + pageable == (size_t) n * BYTES);
+    CHECK("stage-refused bytes", p->refused == refused_bytes);
+}
+
 static uint64_t life(uint64_t steps) {
     const int n_buffers = pool_sizes[below(&rng, 5)];
     struct st_transport * t = st_sim_new(&(struct st_sim_options) { .seed = draw(&rng), .can_pin = one_in(&rng, 2) });
     struct st_stage_pool p;
     struct model m = { .n_queued = 0 };
     memset(arena, 0, sizeof arena);
-    CHECK("stage-init refuses nothing", st_stage_init(&p, t, 0, BYTES, true) == -1 && st_stage_init(&p, t, 1, 0, true) == -1 &&
-                                            st_stage_init(&p, t, 3, SIZE_MAX / 2, true) == -1);
+    CHECK("stage-init refuses nothing", st_stage_init(&p, t, 0, BYTES, SIZE_MAX, true) == -1 && st_stage_init(&p, t, 1, 0, SIZE_MAX, true) == -1 &&
+                                            st_stage_init(&p, t, 3, SIZE_MAX / 2, SIZE_MAX, true) == -1);
+    const size_t slab_size = slab_sizes[below(&rng, 7)];
+    const int per_slab     = slab_size / BYTES == 0 ? 1 : slab_size / BYTES > (size_t) n_buffers ? n_buffers : (int) (slab_size / BYTES);
+    const int n_slabs      = (n_buffers + per_slab - 1) / per_slab;
     if (one_in(&rng, 4)) {
         const bool memory = one_in(&rng, 2);
-        st_sim_fail_at(t, memory ? ST_SIM_MEMORY : ST_SIM_EVENT_NEW, memory ? 1 : (uint64_t) (1 + below(&rng, n_buffers)));
-        CHECK("stage-init says when memory or events are short", st_stage_init(&p, t, n_buffers, BYTES, true) == -1);
+        st_sim_fail_at(t, memory ? ST_SIM_MEMORY : ST_SIM_EVENT_NEW, (uint64_t) (1 + below(&rng, memory ? n_slabs : n_buffers)));
+        CHECK("stage-init says when memory or events are short", st_stage_init(&p, t, n_buffers, BYTES, slab_size, true) == -1);
         st_stage_free(&p);  // harmless
         CHECK("stage-a pool without memory has no buffer", st_stage_try_claim(&p) == -1 && st_stage_wait_oldest(&p) == 0);
     }
-    const bool pin = one_in(&rng, 2), refused = one_in(&rng, 2);
-    st_sim_fail_at(t, ST_SIM_PIN, refused);
-    CHECK("stage-init", st_stage_init(&p, t, n_buffers, BYTES, pin) == 0);
-    CHECK("stage-tells whether it is pinned", p.slab.pinned == (pin && !refused && t->iface->can_pin));
+    const bool pin = one_in(&rng, 2);
+    check_slabs(&p, t, n_buffers, slab_size, per_slab, pin, one_in(&rng, 2) ? 1 + below(&rng, n_slabs + 1) : 0);
     armed = ST_SIM_CALLS;  // none
     if (one_in(&rng, 2)) {
         static const enum st_sim_call kinds[] = { ST_SIM_COPY, ST_SIM_RECORD, ST_SIM_QUERY, ST_SIM_WAIT, ST_SIM_REFUSE, ST_SIM_REFUSE_RECORD };
         armed = kinds[below(&rng, 6)];
         st_sim_fail_at(t, armed, 1 + draw(&rng) % 500);
     }
-    st_sim_fail_at(t, ST_SIM_PIN, 0);
     const bool busy = one_in(&rng, 2);  // the pool is mostly full: back-pressure
     uint64_t n = 0;
     for (int after = 0; n < steps && after < 50; n++) {

@@ -214,6 +214,12 @@ def test_degenerate_text_is_shown_whole(unit: str) -> None:
     assert text
 
 
+def test_a_flood_of_brackets_is_not_searched_for_links() -> None:
+    # markdown-it looks for a link's end from each of them: minutes, for a model that is stuck.
+    source = "[a](b) " * 1_001
+    assert plain(source) == source.rstrip()
+
+
 def test_deep_lists() -> None:
     source = "\n".join("  " * depth + "- level" for depth in range(80))
     assert plain(source, 40).count("level") == 80
@@ -229,6 +235,13 @@ def test_chunks_are_the_blocks() -> None:
     assert all(chunk.plain.count("\n") < CHUNK_LINES and len(chunk) <= CHUNK_CHARS for chunk in chunks)
     assert len(chunks) > 5
     assert all(chunk.plain.strip() for chunk in chunks)
+
+
+def test_a_blank_line_is_no_chunk() -> None:
+    long = "x" * (CHUNK_CHARS + 1)
+    assert [chunk.plain for chunk in compile_chunks(f"one\n\n{long}\n\n{long}")] == ["one", f"\n{long}", f"\n{long}"]
+    full = "\n".join("x" * CHUNK_LINES)
+    assert [chunk.plain for chunk in compile_chunks(f"{full}\n\n{long}")] == [full, f"\n{long}"]
 
 
 class Page(App[None]):

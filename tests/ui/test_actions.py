@@ -40,6 +40,7 @@ def test_the_usual_keys() -> None:
         "f4": "engine",
         "f7": "pin",
         "f8": "stager",
+        "f9": "residency",
         "escape": "stop",
         "ctrl+c": "interrupt",
         "ctrl+n": "new",
@@ -52,7 +53,7 @@ def test_the_usual_keys() -> None:
 
 
 def test_the_slash_commands() -> None:
-    wanted = "new rename delete export copy pin stager quit help engine chats stop".split()
+    wanted = "new rename delete export copy pin stager residency quit help engine chats stop".split()
     assert [name for name in wanted if name not in BY_SLASH] == []
 
 
@@ -93,7 +94,7 @@ def test_two_slashes_become_one() -> None:
 
 
 def test_completions() -> None:
-    assert [a.slash for a in completions("/e")] == ["end", "engine", "export"]
+    assert [a.slash for a in completions("/e")] == ["editor", "end", "engine", "export"]
     assert len(completions("/")) == len(BY_SLASH)
     assert completions("hello") == completions("/etc/") == completions("") == []
 

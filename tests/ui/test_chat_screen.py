@@ -14,7 +14,7 @@ from textual.widgets import Static
 from strata_tui.config import Settings, read_file
 from strata_tui.engine.engine import EngineOptions
 from strata_tui.engine.events import EngineState
-from strata_tui.engine.modes import StagerProfile
+from strata_tui.engine.modes import Residency, StagerProfile
 from strata_tui.sessions.rows import Role, Status
 from strata_tui.ui.screens.rename import RenameScreen
 from strata_tui.ui.screens.text_screen import TextScreen
@@ -321,6 +321,28 @@ async def test_switches_show_what_the_engine_says_and_are_kept(start: Start) -> 
         await run.until(lambda: read_file(run.options.settings_file).stager is StagerProfile.RAM)
         await run.pilot.press("f7")
         await run.until(lambda: "not applicable" in run.shown())
+
+
+async def test_residency_is_a_switch_too(start: Start) -> None:
+    async with start() as run:
+        before = run.screen.snapshot.modes
+        assert before is not None and before.residency is not None and before.residency.actual == "lru"
+        await run.pilot.press("f9")
+
+        def applied(value: str) -> bool:
+            state = run.screen.snapshot.modes and run.screen.snapshot.modes.residency
+            return state is not None and (state.actual, state.pending) == (value, False)
+
+        await run.until(lambda: applied("adaptive"))
+        modes = run.screen.snapshot.modes
+        assert modes is not None and modes.pool_generation == before.pool_generation  # the stage pool is left alone
+        await run.until(lambda: "0 swaps" in run.shown())
+        await run.say("/residency frozen")
+        await run.until(lambda: applied("frozen"))
+        await run.until(lambda: run.options.settings_file.exists())
+        await run.until(lambda: read_file(run.options.settings_file).residency is Residency.FROZEN)
+        await run.say("/residency cold")
+        assert "Residency can be lru, adaptive, frozen; not cold." in run.screen.flash.text
 
 
 async def test_unknown_commands_are_kept(start: Start) -> None:

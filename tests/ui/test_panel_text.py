@@ -81,7 +81,7 @@ def test_without_a_gpu_it_says_so() -> None:
 
 def test_before_a_model_everything_is_unknown() -> None:
     shown = text(Snapshot())
-    assert not any(c.isdigit() for c in shown.replace("f7", "").replace("f8", "").replace("1 s", ""))
+    assert not any(c.isdigit() for c in shown.replace("f7", "").replace("f8", "").replace("f9", "").replace("1 s", ""))
     for label in ("hit", "hits", "misses", "evictions", "swaps", "prompt", "decode", "first token", "tokens"):
         assert DASH in line(label, shown)
 
@@ -109,6 +109,17 @@ def test_switches_show_the_state_and_the_reason() -> None:
     assert line("f8", shown) == "f8 stager auto ram"
     assert "auto: ram, 98 % of sampled pages" in shown
     assert line("stage pool", shown) == "stage pool built 3 x"
+
+
+def test_the_residency_line() -> None:
+    adaptive = SwitchState("adaptive", "adaptive", "adaptive: 123 swaps, 0.01 ms a round")
+    shown = text(replace(LIVE, modes=ModesState(ON, RAM, 3, adaptive)))
+    assert line("f9", shown) == "f9 residency adaptive adaptive"
+    assert "\n  123 swaps, 0.01 ms a round\n" in shown
+    dense = SwitchState("lru", "not applicable", "not applicable: no experts")
+    shown = text(replace(LIVE, modes=ModesState(ON, RAM, 3, dense)))
+    assert line("f9", shown) == "f9 residency lru not applicable"
+    assert line("f9", text(LIVE)) == f"f9 residency {DASH}"  # unknown
 
 
 def test_a_pending_switch_never_shows_the_wish_as_the_state() -> None:

@@ -89,6 +89,8 @@ def test_load_text() -> None:
     shown = load_text(LoadProgress("reading the trunk", 1 << 30, 4 << 30), 80).plain
     assert "reading the trunk" in shown and "1.0 / 4.0 GiB" in shown and "25 %" in shown and "esc stops" in shown
     assert len(shown) <= 80
+    slots = load_text(LoadProgress("filling slots", 1408, 5632, "slots"), 80).plain
+    assert "1 408 / 5 632 slots" in slots and "25 %" in slots and len(slots) <= 80
     unknown = load_text(LoadProgress("opening", 0, 0), 80).plain  # how much there is, is not known yet
     assert "opening" in unknown and "esc stops" in unknown and "%" not in unknown
 

@@ -36,6 +36,17 @@ def test_a_chosen_switch_shows_setting_and_state() -> None:
     assert "pin on:n/a stg ram" in shown
 
 
+def test_residency_comes_last_and_goes_first() -> None:
+    modes = replace(LIVE.modes or ModesState(SwitchState("", "", ""), SwitchState("", "", ""), 0))
+    modes = replace(modes, residency=SwitchState("adaptive", "adaptive", "adaptive: 1 swaps"))
+    idle = replace(LIVE, modes=modes, state=EngineState.IDLE)
+    assert "pin a:on stg a:ram  res adaptive" in status_text(idle, Activity(), 100, folded=True).plain
+    narrow = status_text(idle, Activity(), 80, folded=True).plain
+    assert "pin a:on stg a:ram" in narrow and "res" not in narrow
+    pending = replace(modes, residency=SwitchState("frozen", "lru", "", pending=True))
+    assert "res frozen:…" in status_text(replace(idle, modes=pending), Activity(), 100, folded=True).plain
+
+
 def test_beside_the_panel_it_is_about_the_reply() -> None:
     shown = status_text(LIVE, Activity(running=True, seconds=22.5), 120, folded=False).plain
     assert "412 tokens" in shown and "22.5 s" in shown and "esc stops" in shown

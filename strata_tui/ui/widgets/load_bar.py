@@ -1,4 +1,4 @@
-"""A model's load: stage, bytes, and how to stop it."""
+"""A model's load: stage, how much of it is done, and how to stop it."""
 
 from __future__ import annotations
 
@@ -38,12 +38,16 @@ class LoadBar(Static):
 
 
 def load_text(progress: LoadProgress, width: int) -> Content:
-    """One line: stage, bar, bytes, and the key that stops it. A total of 0 is unknown."""
+    """One line: stage, bar, bytes or items, and the key that stops it. A total of 0 is unknown."""
     left = f" {clean_line(progress.stage)} "
     if progress.total <= 0:
         return Content(left + ("  " + f.size(progress.done) if progress.done else " …") + "  esc stops ")
     ratio = progress.done / progress.total
-    right = f" {f.size_of(progress.done, progress.total)}  {f.percent(ratio, 0)}  esc stops "
+    if progress.unit == "bytes":
+        part = f.size_of(progress.done, progress.total)
+    else:
+        part = f"{f.count(progress.done)} / {f.count(progress.total)} {progress.unit}"
+    right = f" {part}  {f.percent(ratio, 0)}  esc stops "
     room = width - Content(left).cell_length - len(right)
     meter = f.bar(ratio, min(40, room)) if room >= 6 else ""
     return Content.assemble(left, (meter, "$primary"), right)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from textual.content import Content
 from textual.widgets import Static
 
-MIN_WIDTH = 60
-MIN_HEIGHT = 16
+from ...term.size import DRAW_SIZE
+
+MIN_WIDTH, MIN_HEIGHT = DRAW_SIZE
 
 
 class TooSmall(Static):

@@ -1,5 +1,5 @@
-// The few names of ggml that tier.h mentions, with just enough behind them for load.c, pool.c and mirror.c to
-// run on the simulated transport. Nothing here computes; the real headers are used everywhere else.
+// The few names of ggml that tier.h mentions, with just enough behind them for the parts under test to run on the
+// simulated transport; what is only declared stands in the test program. Nothing here computes; the real headers are used everywhere else.
 #ifndef STRATA_SHIM_GGML_IMPL_H
 #define STRATA_SHIM_GGML_IMPL_H
 
@@ -15,6 +15,7 @@ struct ggml_backend_buffer {
 };
 struct ggml_tensor {
     enum ggml_type type;
+    void * data;
 };
 struct ggml_backend_device {
     void * context;
@@ -39,5 +40,9 @@ static inline size_t ggml_row_size(enum ggml_type type, int64_t ne) {
 static inline void * ggml_backend_buffer_get_base(ggml_backend_buffer_t buffer) {
     return buffer->base;
 }
+
+void ggml_backend_synchronize(ggml_backend_t backend);
+void ggml_backend_buffer_free(ggml_backend_buffer_t buffer);
+void ggml_backend_tensor_get(const struct ggml_tensor * tensor, void * data, size_t offset, size_t size);
 
 #endif

@@ -1,0 +1,66 @@
+"""The switches of one open model: applied to the tier between rounds, and read back from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from .modes import Modes, ModesState, Residency, SwitchState
+
+if TYPE_CHECKING:
+    from . import _core
+
+_NONE = "not applicable"
+
+
+class Switches:
+    """`apply` and `state` belong to the thread that decodes; `residency` may be asked from any."""
+
+    def __init__(self, core: Any, tier: _core.Tier) -> None:
+        self._core, self._tier = core, tier
+        self._wanted = self._policy = Residency.LRU  # last asked for; last accepted by the tier
+        self._pool: Modes | None = None  # with which the stage pool was built last
+
+    def apply_pool(self, modes: Modes) -> None:
+        """Builds the stage pool anew. Raises the extension's Error; the pool is then as it was."""
+        core = self._core
+        self._tier.set_modes(getattr(core, f"PIN_{modes.pinning.name}"), getattr(core, f"STAGER_{modes.stager.name}"))
+        self._pool = modes
+
+    def apply_residency(self, wanted: Residency) -> None:
+        """Raises the extension's Error; the policy is then as it was."""
+        self._wanted = wanted
+        if self._tier.n_experts:
+            self._tier.set_policy(getattr(self._core, f"POLICY_{wanted.name}"))
+        self._policy = wanted
+
+    def apply(self, modes: Modes) -> None:
+        """Changes what differs; the stage pool is left alone when only the residency changes."""
+        pool = self._pool
+        if pool is None or modes.residency is self._wanted or replace(pool, residency=modes.residency) != modes:
+            self.apply_pool(modes)
+        if modes.residency is not self._policy:
+            self.apply_residency(modes.residency)
+
+    def state(self) -> ModesState:
+        raw = self._tier.modes()
+
+        def switch(name: str) -> SwitchState:
+            return SwitchState(str(raw[f"{name}_wanted"]), str(raw[name]), str(raw[f"{name}_reason"]))
+
+        return ModesState(switch("pinning"), switch("stager"), int(str(raw["generation"])), self.residency())
+
+    def residency(self) -> SwitchState:
+        """The policy in force; the reason carries what the adaptive tier has done so far."""
+        policy = self._policy
+        if not self._tier.n_experts:
+            return SwitchState(self._wanted.value, _NONE, f"{_NONE}: no experts")
+        if policy is Residency.LRU:
+            reason = "the last used stay"
+        elif policy is Residency.FROZEN:
+            reason = "homes stay, guests change"
+        else:
+            done = self._tier.swaps()
+            mean = f", {done['ns'] / done['rounds'] / 1e6:.2f} ms a round" if done["rounds"] else ""
+            reason = f"{done['swaps']} swaps{mean}"
+        return SwitchState(self._wanted.value, policy.value, f"{policy.value}: {reason}")
