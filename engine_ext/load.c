@@ -161,12 +161,14 @@ int st_load_blobs(struct st_tier * t, struct st_class * c, const struct st_load 
         }
         st_trace_add(t, c, loads[i].slot, result == 0 ? 'p' : 'a', loads[i].key);
     }
-    if (result == 0) {
+    if (result == 0 && compute) {  // the phases count what a reply needed, not what fills slots before it
         ST_COUNT(count, loads, n);
         ST_COUNT(count, loads_mirror, n_mirror);
         ST_COUNT(count, loads_staged, n_staged);
         ST_COUNT(count, bytes_copied, (uint64_t) n * c->blob_bytes);
     }
-    ST_COUNT(count, wait_ns, now_ns() - start);
+    if (compute) {
+        ST_COUNT(count, wait_ns, now_ns() - start);
+    }
     return result;
 }

@@ -141,7 +141,8 @@ static PyObject * tier_modes(PyObject * self, PyObject * unused) {
     const struct st_modes m = t->modes;
     pthread_mutex_unlock(&t->lock);
     const bool none = t->n_groups == 0;
-    return Py_BuildValue("{s:s,s:s,s:s,s:s,s:s,s:s,s:i,s:K,s:i,s:K,s:K,s:K,s:K}", "pinning_wanted", pin_names[m.pin_wanted], "pinning",
+    static const char * policy_names[] = { "lru", "adaptive", "frozen" };
+    return Py_BuildValue("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:i,s:K,s:i,s:K,s:K,s:K,s:K}", "policy", policy_names[t->policy], "pinning_wanted", pin_names[m.pin_wanted], "pinning",
                          none || !t->transport->iface->can_pin ? "not applicable" : m.pinned ? "on" : "off", "pinning_reason", m.pin_reason,
                          "stager_wanted", profile_names[m.profile_wanted], "stager", none ? "not applicable" : profile_names[m.profile], "stager_reason",
                          m.profile_reason, "stager_threads", m.threads, "generation", (unsigned long long) m.generation, "pool_buffers", m.pool_buffers,
@@ -312,10 +313,11 @@ static bool prefill_step(void * ctx, int64_t done, int64_t total) {
     return on > 0;
 }
 
-static PyObject * tier_prefill(PyObject * self, PyObject * args) {
+static PyObject * tier_prefill(PyObject * self, PyObject * args, PyObject * kwargs) {
+    static char * names[] = { "usage", "progress", NULL };
     struct st_tier * t = py_tier_of(self);
     PyObject * usage = Py_None, * progress = Py_None;
-    if (!t || !PyArg_ParseTuple(args, "|OO:prefill", &usage, &progress)) {
+    if (!t || !PyArg_ParseTupleAndKeywords(args, kwargs, "|OO:prefill", names, &usage, &progress)) {
         return NULL;
     }
     const float * values = NULL;
@@ -398,7 +400,7 @@ PyMethodDef py_tier_methods[] = {
     { "set_policy", tier_set_policy, METH_VARARGS, "POLICY_LRU, POLICY_ADAPTIVE or POLICY_FROZEN; between rounds, from the thread that decodes." },
     { "swaps", tier_swaps, METH_NOARGS, "Swaps of the adaptive tier, its rounds and their host time in ns (any thread)." },
     { "usage", tier_usage, METH_NOARGS, "Picks of each expert, decayed: float32, in the order of the groups; between rounds." },
-    { "prefill", tier_prefill, METH_VARARGS, "Fills empty slots by a usage profile (or evenly); progress(done, total) returns false to stop." },
+    { "prefill", (PyCFunction) (void (*)(void)) tier_prefill, METH_VARARGS | METH_KEYWORDS, "Fills empty slots by a usage profile (or evenly); progress(done, total) returns false to stop." },
     { "selftest", tier_selftest, METH_NOARGS, "Copies patterns through the stage pool and compares; before the first round. Returns one line." },
     { "limit_link", tier_limit_link, METH_VARARGS, "For benches: copies no faster than so many GB/s; 0: no limit." },
     { "open_stream", tier_open_stream, METH_O, "A Stream over segments of the shards." },

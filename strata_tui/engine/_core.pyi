@@ -116,7 +116,7 @@ class Tier:
         """Drains the stage pool and rebuilds it. Call between rounds, from the thread that decodes."""
     def modes(self) -> dict[str, object]:
         """{"pinning_wanted", "pinning", "pinning_reason", "stager_wanted", "stager", "stager_reason",
-        "stager_threads", "generation", "pool_buffers", "pinned", "pageable", "refused", "mirror"}"""
+        "stager_threads", "policy", "generation", "pool_buffers", "pinned", "pageable", "refused", "mirror"}"""
     def counters(self) -> dict[str, dict[str, int]]:
         """{"prompt": {...}, "decode": {...}} with the fields of PhaseCounters. Any thread."""
     def arena(self) -> dict[str, int]:

@@ -39,7 +39,8 @@ def fill_slots(
 
     usage = profile.read() if profile is not None else None
     begun = time.monotonic()
-    filled = tier.prefill(usage, progress)
+    with control.stopping(lambda: tier.cancel(True)):
+        filled = tier.prefill(usage, progress)
     control.check()
     how = "evenly" if usage is None else "by the profile"
     log.info("slots: %d filled %s in %.2f s", filled, how, time.monotonic() - begun)

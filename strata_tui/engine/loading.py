@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 from .events import LoadProgress
-
-if TYPE_CHECKING:
-    from . import _core
 
 PROGRESS_SECONDS = 0.05
 
@@ -26,20 +23,26 @@ class LoadControl:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._stream: _core.Stream | None = None
+        self._stop: Callable[[], object] | None = None
         self._cancelled = False
 
     def cancel(self) -> None:
         with self._lock:
             self._cancelled = True
-            if self._stream is not None:
-                self._stream.cancel()
+            if self._stop is not None:
+                self._stop()
 
-    def attach(self, stream: _core.Stream | None) -> None:
-        """The stream that a cancel must stop too; None before it is closed."""
+    @contextlib.contextmanager
+    def stopping(self, stop: Callable[[], object]) -> Iterator[None]:
+        """While this lasts, a cancel calls `stop`, too, for what would not look at `cancelled` soon enough."""
         with self._lock:
-            self._stream = stream
-        self.check()
+            self._stop = stop
+        try:
+            self.check()
+            yield
+        finally:
+            with self._lock:
+                self._stop = None
 
     @property
     def cancelled(self) -> bool:

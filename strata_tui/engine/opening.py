@@ -16,7 +16,7 @@ from .events import ModelInfo, PlanLine
 from .filling import fill_mirror, fill_slots, open_profile
 from .gguf_info import GgufInfo
 from .llama_log import LOG
-from .loading import Emit, LoadCancelled, LoadControl, Throttle
+from .loading import Emit, LoadControl, Throttle
 from .modes import Modes, ModesState, SwitchState
 from .options import EngineOptions
 from .plan import Machine, Plan, gib, make_plan, refit
@@ -209,16 +209,13 @@ def _load_trunk(info: GgufInfo, tier: _core.Tier, emit: Emit, control: LoadContr
         return not control.cancelled
 
     try:
-        control.attach(stream)
-        return llama.Model.load(
-            info.path, tier=tier, stream=stream, pattern=gguf_info.override_pattern(info), progress=progress
-        )
+        pattern = gguf_info.override_pattern(info)
+        with control.stopping(stream.cancel):
+            return llama.Model.load(info.path, tier=tier, stream=stream, pattern=pattern, progress=progress)
     except UserError:
         control.check()  # a cancelled load fails too
         raise
     finally:
-        with contextlib.suppress(LoadCancelled):
-            control.attach(None)
         stream.close()
 
 

@@ -121,3 +121,29 @@ def test_pinning_pool_and_mirror_change_no_bit(tiny_model: TinyModel) -> None:
             assert counters["loads"] == counters["loads_mirror"] + counters["loads_staged"]
             assert counters["evictions"] > 0
     assert all(r.tobytes() == results[0].tobytes() for r in results[1:])
+
+
+def test_the_adaptive_tier_swaps_from_the_mirror(tiny_model: TinyModel) -> None:
+    core = native.load()
+    device = native.pick_device(None)
+    path = tiny_model("qwen3moe")
+    total = total_slots(path)
+    rng = np.random.default_rng(3)
+    with LowLevel(path, tier=False, context=1024, placement=Placement(device)) as plain:
+        tokens = [int(t) for t in rng.integers(3, plain.model.n_vocab, 600)]
+        expected = forced(plain, tokens[:200], tokens[200:])
+    with LowLevel(path, slots=total // 3, device=device, context=1024, mirror=1 << 30) as model:
+        tier = model.tier
+        assert tier is not None
+        assert "equal" in tier.selftest()
+        assert tier.prefill() == tier.arena()["slots_total"]
+        logits = []
+        for i, policy in enumerate((core.POLICY_ADAPTIVE, core.POLICY_FROZEN, core.POLICY_LRU, core.POLICY_ADAPTIVE)):
+            tier.set_policy(policy)
+            tier.set_phase(core.PHASE_DECODE)
+            if not i:
+                logits.append(model.decode(tokens[:200]))
+            logits += [model.decode([token]) for token in tokens[200 + 100 * i : 300 + 100 * i]]
+            tier.verify(64, i)
+        assert tier.swaps()["swaps"] > 0
+    assert agreement(np.stack(logits), expected) >= 0.99
