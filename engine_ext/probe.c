@@ -99,13 +99,15 @@ int st_probe_run(ggml_backend_dev_t dev, struct st_probe * p) {
     if (ggml_backend_dev_type(dev) != GGML_BACKEND_DEVICE_TYPE_GPU) {
         return fail(p, "copies are measured on a CUDA device only");
     }
-    struct st_transport * t = st_transport_ggml_new(dev, true, p->error, sizeof p->error);
+    struct st_transport * t = st_transport_ggml_new(dev, p->error, sizeof p->error);
     if (!t) {
         return -1;
     }
     int result = -1;
     struct st_stage_pool pool = { 0 };
+    st_transport_ggml_timed(t, true);
     void * events[2] = { t->iface->event_new(t), t->iface->event_new(t) };
+    st_transport_ggml_timed(t, false);  // the pool's events are those of every day
     ggml_backend_buffer_t dst = ggml_backend_buft_alloc_buffer(ggml_backend_dev_buffer_type(dev), p->size);
     uint8_t * blob = malloc(4 * p->size);
     const bool built = st_stage_init(&pool, t, p->ring, p->size, SIZE_MAX, p->pin) == 0;

@@ -32,7 +32,7 @@ int st_tier_open(struct st_tier * t, uint32_t copy_delay_us, uint64_t copy_seed)
         return -1;
     }
     char why[256] = "out of memory";
-    t->transport = t->on_gpu ? st_transport_ggml_new(t->inner, false, why, sizeof why) : st_transport_thread_new(copy_delay_us, copy_seed);
+    t->transport = t->on_gpu ? st_transport_ggml_new(t->inner, why, sizeof why) : st_transport_thread_new(copy_delay_us, copy_seed);
     if (!t->transport) {
         return st_fail(t, "%s", why);
     }

@@ -285,7 +285,7 @@ static const struct st_transport_i ggml_iface = {
     .free = gt_free,
 };
 
-struct st_transport * st_transport_ggml_new(ggml_backend_dev_t dev, bool timed, char * why, size_t why_size) {
+struct st_transport * st_transport_ggml_new(ggml_backend_dev_t dev, char * why, size_t why_size) {
     struct ggml_backend_dev_props props;
     ggml_backend_dev_get_props(dev, &props);
     struct ggml_transport * t = calloc(1, sizeof *t);
@@ -295,7 +295,6 @@ struct st_transport * st_transport_ggml_new(ggml_backend_dev_t dev, bool timed, 
     }
     t->base.iface = &ggml_iface;
     t->dev        = dev;
-    t->timed      = timed;
     const bool open = props.device_id && driver_open(&t->cu) && t->cu.device_by_pci(&t->device, props.device_id) == 0 &&
                       t->cu.retain(&t->context, t->device) == 0;
     if (!open || !enter(t) || leave(t, t->cu.stream_create(&t->copies, CU_STREAM_NON_BLOCKING)) < 0 || !(t->compute_mark = gt_event_new(&t->base))) {
@@ -304,6 +303,10 @@ struct st_transport * st_transport_ggml_new(ggml_backend_dev_t dev, bool timed, 
         return NULL;
     }
     return &t->base;
+}
+
+void st_transport_ggml_timed(struct st_transport * base, bool timed) {
+    GT(base)->timed = timed;
 }
 
 void st_transport_ggml_limit(struct st_transport * base, double gigabytes_per_second) {
