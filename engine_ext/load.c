@@ -143,7 +143,7 @@ int st_load_blobs(struct st_tier * t, struct st_class * c, const struct st_load 
         job->tag = -1;
     }
     const bool recorded = io->record(t->transport, t->group_event) == 0;
-    t->loaded = recorded;
+    t->loaded = t->loaded || recorded;
     // RAW: later work on the compute stream starts when all these copies have completed. Published in stream
     // order from here on. (Without one, graph.c orders the first that comes behind the recorded event.)
     if (result == 0 && (!recorded || (compute && io->compute_waits(t->transport, compute, t->group_event) < 0))) {

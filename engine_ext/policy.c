@@ -143,6 +143,14 @@ int st_policy_round(struct st_tier * t, ggml_backend_t compute) {
     if (t->n_pending > 0 && io->record(t->transport, t->swap_event) < 0) {
         result = st_fail(t, "the copy stream failed");
     }
+    // A refused copy, or no event behind them: none of these may be published. What was queued all the same still
+    // runs, but before any later copy to these slots.
+    for (; result < 0 && t->n_pending > 0; t->n_pending--) {
+        struct st_class * c = &t->classes[t->pending[t->n_pending - 1].class_index];
+        const int32_t slot  = t->pending[t->n_pending - 1].slot;
+        st_trace_add(t, c, slot, 'a', c->residency.key_of[slot]);
+        st_residency_abandon(&c->residency, slot);
+    }
     atomic_fetch_add_explicit(&t->swaps, swaps, memory_order_relaxed);
     atomic_fetch_add_explicit(&t->swap_rounds, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&t->swap_ns, now_ns() - start, memory_order_relaxed);

@@ -30,7 +30,7 @@ static struct ranked * rank(const struct st_tier * t, int k, const float * usage
         const struct st_group * g = &t->groups[i];
         for (int32_t e = 0; g->class_index == k && e < g->n_experts; e++) {
             const int32_t key = g->first_key + e;
-            list[key] = (struct ranked) { usage ? usage[at + (size_t) e] : 0, e * t->n_groups + i, key };
+            list[key] = (struct ranked) { usage && usage[at + (size_t) e] > 0 ? usage[at + (size_t) e] : 0, e * t->n_groups + i, key };
         }
         at += (size_t) g->n_experts;
     }

@@ -41,10 +41,11 @@ class Chunker:
 
     def _append(self, line: Content) -> None:
         full = len(self._lines) >= CHUNK_LINES or self._chars + len(line) > CHUNK_CHARS
-        # A blank line between blocks never makes a chunk of its own.
         if full and any(self._lines):
+            # A blank line at the end belongs to what follows.
+            above = [] if self._lines[-1] else [self._lines.pop()]
             self.closed.append(join_lines(self._lines))
-            self._lines, self._chars = [], 0
+            self._lines, self._chars = above, 0
         self._lines.append(line)
         self._chars += len(line)
 

@@ -48,8 +48,11 @@ PROGRAMS = {
         Program("test_stager", ("stager",), _steps(30_000, 10_000, 4_000), ("pthread_create",)),
         Program(
             "test_flow",
-            ("load", "policy", "prefill", "selftest", "pool", "mirror", "stage", "stager", "residency", "adapt", "transport_sim"),
-            _steps(40_000, 15_000, 4_000),
+            (
+                *("load", "policy", "prefill", "selftest", "pool", "mirror"),
+                *("stage", "stager", "residency", "adapt", "transport_sim"),
+            ),
+            _steps(30_000, 15_000, 4_000),
             excerpts=(
                 ("tier", ("int st_fail(", "void st_error_clear(", "void st_tier_close(")),
                 (
@@ -57,11 +60,10 @@ PROGRAMS = {
                     (
                         "int st_backend_init(",
                         "void st_backend_free(",
-                        "struct picks {",
                         "static int change_stream(",
-                        "static int make_resident(",
-                        "static int32_t guests(",
-                        "static int32_t room(",
+                        "int st_make_resident(",
+                        "int32_t st_guests(",
+                        "int32_t st_room(",
                     ),
                 ),
             ),

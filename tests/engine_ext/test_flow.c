@@ -10,7 +10,7 @@
 #include <stdarg.h>
 
 #include "check.h"
-#include "tier.h"
+#include "graph.h"
 #include "transport_sim.h"
 
 #include "excerpts.h"
@@ -46,7 +46,7 @@ struct world {
 };
 
 static struct world w;
-static uint64_t n_cancelled, n_failed_reads, n_lost, n_loaded, n_hits, n_swaps, n_copied_swaps, n_awaited_swaps, n_prefilled, n_splits;
+static uint64_t n_cancelled, n_failed_reads, n_lost, n_loaded, n_hits, n_swaps, n_copied_swaps, n_awaited_swaps, n_refused_swaps, n_prefilled, n_splits;
 
 // ---- the model's file: an expert's slice is a piece of random bytes
 
@@ -356,8 +356,8 @@ static bool layer(const struct st_group * g) {
     }
     int32_t end = 0;
     for (int32_t first = 0; first < n; first = end) {
-        int32_t left = room(&p);
-        for (end = first; end < n && (left -= guests(b, &p, end, end + 1)) >= 0; end++) {
+        int32_t left = st_room(&p);
+        for (end = first; end < n && (left -= st_guests(b, &p, end, end + 1)) >= 0; end++) {
         }
         CHECK("flow-room for one at least", end > first);
         n_splits += first > 0;
@@ -371,7 +371,7 @@ static bool layer(const struct st_group * g) {
             w.awaited = w.awaited || (s >= 0 && c->residency.state[s] == ST_SLOT_LOADING);
         }
         w.read_failed = false;
-        const int result = make_resident(b, &p, first, end, first == 0);
+        const int result = st_make_resident(b, &p, first, end, first == 0);
         w.cancel_in_calls = 0;
         w.cancel_in_reads = w.fail_read_in = -1;
         const bool refused = result < 0 && strstr(t->error, "a copy to slot");
@@ -443,13 +443,20 @@ static bool begin_round(void) {
         const int32_t key         = below(&rng, c->n_keys);
         c->usage[key] += c->residency.slot_of[key] < 0 && c->mirror && c->mirror[key] ? 12 : 0;
     }
-    st_sim_fail_at(t->transport, ST_SIM_REFUSE, 0);
+    if (one_in(&rng, 4)) {
+        st_sim_fail_at(t->transport, one_in(&rng, 2) ? ST_SIM_REFUSE : ST_SIM_REFUSE_RECORD, (uint64_t) (1 + below(&rng, 3)));
+    }
     ggml_backend_t compute = w.contexts[w.at].inner;
     const int result       = (t->compute != compute && change_stream(t, compute) < 0) || st_policy_round(t, compute) < 0 ? -1 : 0;
     if (st_sim_failed(t->transport)) {
         return false;
     }
-    CHECK("flow-a round begins", result == 0 && t->error[0] == '\0');
+    const bool refused = strstr(t->error, "a copy to slot") || strstr(t->error, "the copy stream failed");
+    st_sim_fail_at(t->transport, ST_SIM_REFUSE, 0);
+    st_sim_fail_at(t->transport, ST_SIM_REFUSE_RECORD, 0);
+    st_error_clear(t);
+    CHECK("flow-a round begins", (result == 0) == !refused);
+    n_refused_swaps += result < 0;
     int n_published = 0;
     for (int i = 0; i < n_pending; i++) {  // a slot may be taken again in the same round
         struct st_class * c = &w.classes[pending[i].class_index];
@@ -460,6 +467,11 @@ static bool begin_round(void) {
     }
     CHECK("flow-a round publishes all or none", n_published == 0 || n_published == n_pending);
     const uint64_t more = atomic_load(&t->swaps) - swaps;
+    if (result < 0) {
+        CHECK("flow-a failed round leaves no swap of its own", t->n_pending == 0 || t->n_pending == n_pending);
+        check_slots();
+        return true;
+    }
     CHECK("flow-swaps only of the adaptive tier, in decode", more == 0 || (policy == ST_POLICY_ADAPTIVE && t->phase == ST_PHASE_DECODE));
     CHECK("flow-begins no swaps while some are pending", n_pending == n_published || (more == 0 && t->n_pending == n_pending));
     for (int k = 0; k < t->n_classes; k++) {
@@ -702,6 +714,17 @@ static const struct st_group * want(int k, int32_t slot, bool alone) {
     return g;
 }
 
+static int32_t newest_resident(const struct st_residency * r) {
+    for (int list = 0; list < 2; list++) {
+        for (int32_t s = r->newest[list]; s >= 0; s = r->older[s]) {
+            if (r->state[s] == ST_SLOT_RESIDENT) {
+                return s;
+            }
+        }
+    }
+    return -1;
+}
+
 static uint64_t life(uint64_t steps) {
     make_world();
     struct st_tier * t = &w.t;
@@ -732,8 +755,10 @@ static uint64_t life(uint64_t steps) {
     if (going && one_in(&rng, 2)) {
         going = st_policy_set(t, ST_POLICY_ADAPTIVE) == 0;
     }
-    if (going && w.classes[0].residency.n_resident > 0) {  // a pre-filled expert is read at once
-        going = begin_round() && layer(want(0, w.classes[0].residency.newest[w.classes[0].residency.newest[0] < 0], true));
+    const int last       = t->n_classes - 1;
+    const int32_t filled = newest_resident(&w.classes[last].residency);
+    if (going && filled >= 0) {  // what was pre-filled last is read at once
+        going = begin_round() && layer(want(last, filled, true));
     }
     int in_round = 0;
     const struct st_group * again = NULL;  // another context wants this group's `again_expert`
@@ -824,7 +849,7 @@ static uint64_t life(uint64_t steps) {
                 } else if (what == 4) {
                     going    = set_policy();
                     in_round = 0;
-                } else if (what == 5 && one_in(&rng, 2)) {
+                } else if (what == 5) {
                     break;  // closed while swaps are under way
                 }
             }
@@ -860,10 +885,10 @@ int main(int argc, char ** argv) {
     }
     for (uint64_t done = 0; done < check_args.steps;) {
         const uint64_t left = check_args.steps - done;
-        const uint64_t most = one_in(&rng, 4) ? 50 : 400;
+        const uint64_t most = one_in(&rng, 2) ? 50 : 400;
         done += life(left < most ? left : most);
     }
-    CHECK("flow-all kinds of runs were seen", check_args.steps < 20000 || (n_cancelled && n_failed_reads && n_lost && n_loaded && n_hits && n_swaps && n_copied_swaps && n_awaited_swaps && n_prefilled && n_splits));
+    CHECK("flow-all kinds of runs were seen", check_args.steps < 20000 || (n_cancelled && n_failed_reads && n_lost && n_loaded && n_hits && n_swaps && n_copied_swaps && n_awaited_swaps && n_refused_swaps && n_prefilled && n_splits));
     printf("ok: %llu steps; loaded %llu, hits %llu, cancelled %llu, failed reads %llu, lost transports %llu, swaps %llu (%llu with a copy, %llu awaited), "
            "pre-filled %llu, split passes %llu\n",
            (unsigned long long) check_args.steps, (unsigned long long) n_loaded, (unsigned long long) n_hits, (unsigned long long) n_cancelled,

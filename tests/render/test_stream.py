@@ -122,6 +122,14 @@ def test_string_that_crosses_settled_lines() -> None:
     assert message.finish().changed == {}
 
 
+def test_code_that_would_look_different_on_its_own() -> None:
+    # No line of this begins in a string or comment, and yet none can be read without the first.
+    source = "```php\n<?php\n" + "$x = f(1) + $y;\n" * 60
+    message, screen = stream(source.splitlines(keepends=True), None)
+    assert same(screen.chunks, compile_chunks(source))
+    assert message.finish().changed == {}
+
+
 def test_reference_defined_later_changes_settled_text() -> None:
     message, screen = stream(["See [the page][p].\n\n", "Next.\n\n", "Third.\n\n", "[p]: https://example.com\n"], None)
     assert "[the page][p]" in screen.chunks[0].plain
@@ -152,7 +160,7 @@ def test_only_the_last_chunks_change() -> None:
 
 
 def pieces(count: int, kind: str) -> list[str]:
-    """One open block of `count` tokens of four characters, two at a time."""
+    """One open block of `count` tokens of four characters, four at a time."""
     rng = random.Random(1)
     words = {
         "fence": "x = [item for item in range(10)]  # why\n",
@@ -165,7 +173,7 @@ def pieces(count: int, kind: str) -> list[str]:
     text = heads.get(kind, "") + words * (count * 4 // len(words))
     cut = []
     while text:
-        size = rng.randint(4, 12)
+        size = rng.randint(12, 20)
         cut.append(text[:size])
         text = text[size:]
     return cut

@@ -37,11 +37,11 @@ def test_a_chosen_switch_shows_setting_and_state() -> None:
 
 
 def test_residency_comes_last_and_goes_first() -> None:
-    modes = replace(LIVE.modes or ModesState(SwitchState("", "", ""), SwitchState("", "", ""), 0))
-    modes = replace(modes, residency=SwitchState("adaptive", "adaptive", "adaptive: 1 swaps"))
+    assert LIVE.modes is not None
+    modes = replace(LIVE.modes, residency=SwitchState("adaptive", "adaptive", "adaptive: 1 swaps"))
     idle = replace(LIVE, modes=modes, state=EngineState.IDLE)
     assert "pin a:on stg a:ram  res adaptive" in status_text(idle, Activity(), 100, folded=True).plain
-    narrow = status_text(idle, Activity(), 80, folded=True).plain
+    narrow = status_text(idle, Activity(), 72, folded=True).plain
     assert "pin a:on stg a:ram" in narrow and "res" not in narrow
     pending = replace(modes, residency=SwitchState("frozen", "lru", "", pending=True))
     assert "res frozen:…" in status_text(replace(idle, modes=pending), Activity(), 100, folded=True).plain
