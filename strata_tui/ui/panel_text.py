@@ -159,7 +159,10 @@ def _reason(state: SwitchState | None) -> str:
         return ""
     if state.pending:
         return "from the next round on"
-    return state.reason.removeprefix(f"{state.actual}: ")  # it stands in the line above
+    reason = state.reason
+    for shown in (f"{state.wanted}: ", f"{state.actual}: ", f"{state.actual}, "):  # these stand in the line above
+        reason = reason.removeprefix(shown)
+    return "" if reason in (state.actual, "chosen") else reason
 
 
 def prompt_rate(snapshot: Snapshot) -> float | None:

@@ -107,7 +107,7 @@ def test_switches_show_the_state_and_the_reason() -> None:
     shown = text(LIVE)
     assert line("f7", shown) == "f7 pinning auto on"
     assert line("f8", shown) == "f8 stager auto ram"
-    assert "auto: ram, 98 % of sampled pages" in shown
+    assert "\n  98 % of sampled pages cached\n" in shown
     assert line("stage pool", shown) == "stage pool built 3 x"
 
 
