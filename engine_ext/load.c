@@ -14,6 +14,16 @@ static char * slot_address(const struct st_class * c, int32_t slot) {
     return (char *) ggml_backend_buffer_get_base(c->arena) + (size_t) slot * c->stride;
 }
 
+#ifdef ST_POISON
+// The slot's slices, and never the pads, which batched kernels read.
+void st_poison_slot(struct st_class * c, int32_t slot) {
+    for (int s = 0; s < c->n_slices; s++) {
+        const size_t bytes = ggml_row_size(c->type[s], c->ne0[s]) * (size_t) c->ne1[s];
+        ggml_backend_tensor_memset(&c->weights[s], 0xff, (size_t) slot * c->stride, bytes);
+    }
+}
+#endif
+
 // Queues the copy of one staged blob. 0 or -1.
 static int queue_staged(struct st_tier * t, struct st_class * c, const struct st_load * load, int buffer) {
     struct st_copy copies[ST_MAX_SLICES];
@@ -83,6 +93,14 @@ int st_load_blobs(struct st_tier * t, struct st_class * c, const struct st_load 
     if (compute && io->copies_wait(t->transport, compute) < 0) {
         result = st_fail(t, "the copy stream failed");
     }
+#ifdef ST_POISON
+    if (compute) {
+        ggml_backend_synchronize(compute);  // memset is ordered behind nothing
+    }
+    for (int i = 0; i < n && result == 0; i++) {
+        st_poison_slot(c, loads[i].slot);
+    }
+#endif
     while (result == 0 && (next < n || open > 0)) {
         if (atomic_load_explicit(&t->cancel, memory_order_relaxed)) {
             result = 1;

@@ -1,4 +1,5 @@
-// The mirror: blobs in pinned RAM, in slot layout, so that a hit there is copied straight to its slot.
+// The mirror: blobs in pinned RAM, in slot layout, so that a hit there is copied straight to its slot. (On the
+// CPU device, where nothing can be pinned, it is plain RAM: of no use there, but it runs the same lines.)
 //
 // It is filled once, in the order of the file, and then constant: its bytes need no ticket, only the slot does.
 #include <stdlib.h>
@@ -28,7 +29,7 @@ static uint8_t * place(struct st_tier * t, size_t stride, size_t limit, size_t *
     if (t->transport->iface->memory_new(t->transport, size, true, chunk) < 0) {
         return NULL;
     }
-    if (!chunk->pinned) {  // pageable memory would be slower than the page cache it duplicates
+    if (t->transport->iface->can_pin && !chunk->pinned) {  // pageable memory would be slower than the page cache it duplicates
         t->transport->iface->memory_free(t->transport, chunk);
         pthread_mutex_lock(&t->lock);
         t->modes.refused_bytes += size;
@@ -42,9 +43,6 @@ static uint8_t * place(struct st_tier * t, size_t stride, size_t limit, size_t *
 }
 
 int64_t st_mirror_fill(struct st_tier * t, size_t limit, int step) {
-    if (!t->transport->iface->can_pin) {
-        return 0;
-    }
     const bool mapped = t->modes.profile == ST_PROFILE_RAM;
     int64_t left = 0;
     int open     = 0;

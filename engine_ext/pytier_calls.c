@@ -140,13 +140,14 @@ static PyObject * tier_modes(PyObject * self, PyObject * unused) {
     pthread_mutex_lock(&t->lock);
     const struct st_modes m = t->modes;
     pthread_mutex_unlock(&t->lock);
-    const bool none = t->n_groups == 0;
+    const bool none = t->n_groups == 0, can_pin = t->transport->iface->can_pin;
     static const char * policy_names[] = { "lru", "adaptive", "frozen" };
     return Py_BuildValue("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:i,s:K,s:i,s:K,s:K,s:K,s:K}", "policy", policy_names[t->policy], "pinning_wanted", pin_names[m.pin_wanted], "pinning",
                          none || !t->transport->iface->can_pin ? "not applicable" : m.pinned ? "on" : "off", "pinning_reason", m.pin_reason,
                          "stager_wanted", profile_names[m.profile_wanted], "stager", none ? "not applicable" : profile_names[m.profile], "stager_reason",
                          m.profile_reason, "stager_threads", m.threads, "generation", (unsigned long long) m.generation, "pool_buffers", m.pool_buffers,
-                         "pinned", (unsigned long long) (m.pinned_bytes + t->mirror.bytes), "pageable", (unsigned long long) m.pageable_bytes, "refused",
+                         "pinned", (unsigned long long) (m.pinned_bytes + (can_pin ? t->mirror.bytes : 0)), "pageable",
+                         (unsigned long long) (m.pageable_bytes + (can_pin ? 0 : t->mirror.bytes)), "refused",
                          (unsigned long long) m.refused_bytes, "mirror", (unsigned long long) t->mirror.bytes);
 }
 
@@ -354,6 +355,18 @@ static PyObject * tier_selftest(PyObject * self, PyObject * unused) {
     return result < 0 ? py_tier_raise(self, t) : PyUnicode_FromString(line);
 }
 
+static PyObject * tier_refuse_pins(PyObject * self, PyObject * args) {
+    struct st_tier * t = py_tier_of(self);
+    int after;
+    if (!t || !PyArg_ParseTuple(args, "i:refuse_pins", &after)) {
+        return NULL;
+    }
+    if (t->on_gpu) {
+        st_transport_ggml_refuse(t->transport, after);
+    }
+    Py_RETURN_NONE;
+}
+
 static PyObject * tier_limit_link(PyObject * self, PyObject * args) {
     struct st_tier * t = py_tier_of(self);
     double limit;
@@ -402,6 +415,7 @@ PyMethodDef py_tier_methods[] = {
     { "usage", tier_usage, METH_NOARGS, "Picks of each expert, decayed: float32, in the order of the groups; between rounds." },
     { "prefill", (PyCFunction) (void (*)(void)) tier_prefill, METH_VARARGS | METH_KEYWORDS, "Fills empty slots by a usage profile (or evenly); progress(done, total) returns false to stop." },
     { "selftest", tier_selftest, METH_NOARGS, "Copies patterns through the stage pool and compares; before the first round. Returns one line." },
+    { "refuse_pins", tier_refuse_pins, METH_VARARGS, "For tests on a GPU: after so many more pinned allocations the next are refused; -1: none." },
     { "limit_link", tier_limit_link, METH_VARARGS, "For benches: copies no faster than so many GB/s; 0: no limit." },
     { "open_stream", tier_open_stream, METH_O, "A Stream over segments of the shards." },
     { "min_slots", tier_min_slots, METH_NOARGS, "Fewest slots with which every layer can run." },

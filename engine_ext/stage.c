@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 // Allocates the slabs and gives each buffer its place. 0 or -1.
 static int allocate(struct st_stage_pool * p, int n, int per_slab, bool pin) {
@@ -65,6 +66,17 @@ void st_stage_free(struct st_stage_pool * p) {
     *p = (struct st_stage_pool) { .transport = p->transport, .buffer_size = p->buffer_size };
 }
 
+// IN_FLIGHT -> FREE. The pads of a slot are never copied, so poison in a buffer does not reach them.
+static void set_free(struct st_stage_pool * p, struct st_stage_buffer * buf) {
+    buf->state    = ST_STAGE_FREE;
+    buf->recorded = false;
+#ifdef ST_POISON
+    memset(buf->data, 0xff, p->buffer_size);
+#else
+    (void) p;
+#endif
+}
+
 // Frees the buffers whose copies have completed. Returns 0 or -2.
 static int reap(struct st_stage_pool * p) {
     for (int b = 0; b < p->n_buffers; b++) {
@@ -77,8 +89,7 @@ static int reap(struct st_stage_pool * p) {
             return -2;
         }
         if (done) {
-            buf->state    = ST_STAGE_FREE;
-            buf->recorded = false;
+            set_free(p, buf);
         }
     }
     return 0;
@@ -121,8 +132,7 @@ int st_stage_wait_oldest(struct st_stage_pool * p) {
     if (p->transport->iface->wait(p->transport, oldest->event) < 0) {
         return -2;
     }
-    oldest->state    = ST_STAGE_FREE;
-    oldest->recorded = false;
+    set_free(p, oldest);
     return 1;
 }
 

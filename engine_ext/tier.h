@@ -240,6 +240,10 @@ double st_fill_rate(struct st_tier * t, int n);
 // selftest.c: copies patterns through the whole stage pool into empty slots and compares. 0, or -1.
 int st_selftest(struct st_tier * t, char * line, size_t line_size);
 
+#ifdef ST_POISON  // a debug build: what nobody may read any more is NaN in every type, 0xff throughout
+void st_poison_slot(struct st_class * c, int32_t slot);
+#endif
+
 // load.c
 int st_queue_blob(struct st_tier * t, struct st_class * c, int32_t slot, const uint8_t * blob);
 

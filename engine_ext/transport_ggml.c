@@ -49,6 +49,7 @@ struct ggml_transport {
     cu_context context;
     cu_stream copies;
     struct ggml_backend_event * compute_mark;  // recorded on a compute stream, waited for by the copy stream
+    int refuse_after;                          // pins granted before the next are refused; below 0: no such rule
     bool timed;                                // events can be measured: benches only
     // The throttle of benches: nanoseconds a byte, and when the simulated link is free again. Only the
     // driver's callback thread reads and writes these times.
@@ -217,7 +218,8 @@ static int gt_copies_wait(struct st_transport * base, void * compute) {
 static int gt_memory_new(struct st_transport * base, size_t size, bool pin, struct st_memory * m) {
     struct ggml_transport * t = GT(base);
     *m = (struct st_memory) { 0 };
-    if (pin) {
+    if (pin && t->refuse_after != 0) {
+        t->refuse_after -= t->refuse_after > 0;
         ggml_backend_buffer_type_t type = ggml_backend_dev_host_buffer_type(t->dev);
         ggml_backend_buffer_t buffer    = type ? ggml_backend_buft_alloc_buffer(type, size) : NULL;
         if (buffer && ggml_backend_buffer_get_type(buffer) == type) {
@@ -295,6 +297,7 @@ struct st_transport * st_transport_ggml_new(ggml_backend_dev_t dev, char * why, 
     }
     t->base.iface = &ggml_iface;
     t->dev        = dev;
+    t->refuse_after = -1;
     const bool open = props.device_id && driver_open(&t->cu) && t->cu.device_by_pci(&t->device, props.device_id) == 0 &&
                       t->cu.retain(&t->context, t->device) == 0;
     if (!open || !enter(t) || leave(t, t->cu.stream_create(&t->copies, CU_STREAM_NON_BLOCKING)) < 0 || !(t->compute_mark = gt_event_new(&t->base))) {
@@ -307,6 +310,10 @@ struct st_transport * st_transport_ggml_new(ggml_backend_dev_t dev, char * why, 
 
 void st_transport_ggml_timed(struct st_transport * base, bool timed) {
     GT(base)->timed = timed;
+}
+
+void st_transport_ggml_refuse(struct st_transport * base, int after) {
+    GT(base)->refuse_after = after;
 }
 
 void st_transport_ggml_limit(struct st_transport * base, double gigabytes_per_second) {

@@ -108,6 +108,8 @@ class Tier:
         """Bytes a second at which the stager fills n blobs, without copies. Between rounds."""
     def selftest(self) -> str:
         """Copies patterns through the stage pool into empty slots and compares: one line, or Error."""
+    def refuse_pins(self, after: int) -> None:
+        """For tests on a GPU: after so many more pinned allocations the next are refused; -1: none."""
     def limit_link(self, gigabytes_per_second: float) -> None:
         """For benches on a GPU: copies complete no faster; 0: no limit."""
     def cancel(self, on: bool) -> None: ...

@@ -46,6 +46,7 @@ class StrataApp(App[int]):
         self._kept_theme = self.theme
         self.push_screen(self.chat_screen)
         self.theme_changed_signal.subscribe(self, self._keep_theme)
+        self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))  # all of it: others drew there
         self.call_after_refresh(self._begin, notices)
 
     def _begin(self, notices: list[str]) -> None:
