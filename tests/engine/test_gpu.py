@@ -148,3 +148,47 @@ def test_the_adaptive_tier_swaps_from_the_mirror(tiny_model: TinyModel) -> None:
             tier.verify(64, i)
         assert tier.swaps()["swaps"] > 0
     assert agreement(np.stack(logits), expected) >= 0.99
+
+
+def test_refused_pins_are_survived(tiny_model: TinyModel) -> None:
+    core = native.load()
+    device = native.pick_device(None)
+    path = tiny_model("qwen3moe")
+    tokens = list(range(5, 305))
+    results = []
+    for refused in (False, True):
+        with LowLevel(path, slots=total_slots(path) // 2, device=device, pool_buffers=4096) as model:
+            tier = model.tier
+            assert tier is not None
+            pool = 4096 * tier.slot_bytes
+            assert pool > 64 << 20  # so it is more than one slab
+            if refused:
+                tier.refuse_pins(1)
+            tier.set_modes(core.PIN_ON, core.STAGER_RAM)
+            modes = tier.modes()
+            pinned, pageable = int(str(modes["pinned"])), int(str(modes["pageable"]))
+            assert pinned + pageable == pool
+            assert modes["pinning"] == "on"
+            if refused:
+                assert 0 < pinned <= 64 << 20 and pageable > 0
+                assert 0 < int(str(modes["refused"])) <= pageable  # of more slabs the driver was not asked
+                reason = str(modes["pinning_reason"])
+                assert f"{pinned / (1 << 20):.1f} MiB pinned" in reason
+                assert f"{pageable / (1 << 20):.1f} MiB pageable" in reason
+                tier.refuse_pins(0)
+                assert tier.fill_mirror(1 << 30) == 0
+                after = tier.modes()
+                assert int(str(after["refused"])) == int(str(modes["refused"])) + (1 << 30)
+                assert after["mirror"] == 0 and after["pinned"] == pinned
+            else:
+                assert pageable == modes["refused"] == 0
+            results.append(forced(model, tokens[:200], tokens[200:]))
+            counters = tier.counters()["prompt"]
+            assert counters["evictions"] > 0 and counters["loads"] == counters["loads_staged"] > 0
+            tier.verify(64, 1)
+            if refused:  # and when the driver grants it again, all is pinned
+                tier.refuse_pins(-1)
+                tier.set_modes(core.PIN_ON, core.STAGER_RAM)
+                modes = tier.modes()
+                assert modes["pinned"] == pool and modes["pageable"] == modes["refused"] == 0
+    assert results[0].tobytes() == results[1].tobytes()

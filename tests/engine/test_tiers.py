@@ -1,4 +1,4 @@
-"""What decides which expert is where, and when, changes no logit: policies, pinning, pool, pre-fill.
+"""What decides which expert is where, and when, changes no logit: policies, pinning, pool, pre-fill, mirror.
 
 On the CPU device with delayed copies, so that the states between "asked for" and "there" last.
 """
@@ -23,6 +23,8 @@ TURN = "the people of water said that their expert could find a long way"
 POLICIES = ("lru", "adaptive", "frozen", "toggled")
 POOLS = (2, 16, 257)
 PREFILLS = ("no", "even", "profile")
+PINNINGS = ("auto", "toggled")
+MIRRORS = {"none": 0.0, "half": 0.5, "all": 1.1}  # of the experts' bytes; in slots they are a little larger
 TOGGLE = 8  # tokens decoded between two changes
 
 
@@ -31,20 +33,21 @@ class Arm:
     policy: str
     pool: int
     prefill: str
-    pinning: str  # "auto" or "toggled"
+    pinning: str
+    mirror: str
 
     def __str__(self) -> str:
-        return f"{self.policy}, pool {self.pool}, pre-fill {self.prefill}, pinning {self.pinning}"
+        return f"{self.policy}, pool {self.pool}, pre-fill {self.prefill}, pinning {self.pinning}, mirror {self.mirror}"
 
 
 ARMS = [
-    Arm(policy, pool, PREFILLS[(p + q) % 3], ("auto", "toggled")[(p + q) % 2])
+    Arm(policy, pool, PREFILLS[(p + q) % 3], PINNINGS[(p + q) % 2], list(MIRRORS)[(q - p + 1) % 3])
     for (p, policy), (q, pool) in itertools.product(enumerate(POLICIES), enumerate(POOLS))
 ]
 
 
 def test_the_arms_cover_every_pair() -> None:
-    values = {"policy": POLICIES, "pool": POOLS, "prefill": PREFILLS, "pinning": ("auto", "toggled")}
+    values = {"policy": POLICIES, "pool": POOLS, "prefill": PREFILLS, "pinning": PINNINGS, "mirror": tuple(MIRRORS)}
     for a, b in itertools.combinations(values, 2):
         seen = {(getattr(arm, a), getattr(arm, b)) for arm in ARMS}
         assert seen == set(itertools.product(values[a], values[b])), (a, b)
@@ -89,7 +92,9 @@ def run(model: LowLevel, prompt: int, decoded: int, arm: Arm | None = None) -> L
 
 def check(path: Path, arm: Arm, slots: int, expected: Logits, prompt: int, decoded: int) -> None:
     core = native.load()
-    with LowLevel(path, slots=slots, pool_buffers=arm.pool, copy_delay_us=40, copy_seed=11) as model:
+    mirror = int(MIRRORS[arm.mirror] * gguf_info.read_info(path).expert_bytes)
+    options = {"pool_buffers": arm.pool, "mirror": mirror, "copy_delay_us": 40, "copy_seed": 11}
+    with LowLevel(path, slots=slots, **options) as model:
         tier = model.tier
         assert tier is not None
         assert tier.selftest().startswith(f"self-test: {3 * arm.pool} copies")
@@ -106,6 +111,11 @@ def check(path: Path, arm: Arm, slots: int, expected: Logits, prompt: int, decod
         # what the arm is about has happened
         counters = tier.counters()
         assert counters["prompt"]["evictions"] > 0 < counters["decode"]["misses"]
+        assert tier.modes()["mirror"] == mirror
+        for phase in counters.values():
+            assert (phase["loads_mirror"] > 0) == (arm.mirror != "none")
+            assert (phase["loads_staged"] > 0) == (arm.mirror != "all")
+            assert phase["loads"] == phase["loads_mirror"] + phase["loads_staged"]
         assert (tier.swaps()["swaps"] > 0) == (arm.policy in ("adaptive", "toggled"))
         assert (int(str(tier.modes()["generation"])) > generation) == (arm.pinning == "toggled")
 
@@ -128,7 +138,8 @@ def plain_demo(demo_model: Path) -> Logits:
         return run(model, 24, 32)
 
 
-@pytest.mark.parametrize("arm", [ARMS[4], ARMS[9]], ids=str)  # adaptive from a profile; everything toggled
+# adaptive from a profile; everything toggled; both with a mirror of half the experts
+@pytest.mark.parametrize("arm", [ARMS[4], ARMS[9]], ids=str)
 def test_logits_of_the_demo_model(arm: Arm, demo_model: Path, plain_demo: Logits) -> None:
     check(demo_model, arm, experts_of(demo_model) // 2, plain_demo, 24, 32)
 
