@@ -36,7 +36,10 @@ def run(args: argparse.Namespace) -> int:
     settings = settings_of(args)
     _check_terminal()
     if settings.model is not None:
+        from ..engine.gguf_info import expert_groups, read_info
+
         check_model_file(settings.model)
+        expert_groups(read_info(settings.model))  # what is wrong with the file is said here, before the screen
     _log(args)
     if args.last and args.resume is not None:
         raise UserError("-c and --resume cannot be used together.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import deque
 from collections.abc import Iterable
 from functools import partial
@@ -13,6 +14,7 @@ from textual.theme import Theme
 
 from ..config import ChatOptions
 from ..engine.engine import Engine
+from ..errors import UserError
 from ..sessions.store import Store
 from .actions import ACTIONS
 from .screens.chat import ChatScreen
@@ -83,7 +85,11 @@ def run(options: ChatOptions) -> int:
         engine = Engine(options.engine)
         try:
             app = StrataApp(options, engine, store, problems)
+            # A ctrl+c that comes while the terminal is given back must not end the program half-way.
+            app.chat_screen.before_exit = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)
             app.run()
         finally:
             engine.close()
+    if app.chat_screen.failure:  # no model was open at the end
+        raise UserError(app.chat_screen.failure)
     return app.return_code or 0

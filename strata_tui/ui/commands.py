@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from textual.content import Content
 
 from ..config import save
+from ..engine.gguf_info import expert_groups, read_info
 from ..engine.modes import Modes, Pinning, Residency, StagerProfile, next_value
 from ..errors import UserError
 from ..term import clipboard
@@ -44,7 +45,11 @@ class Commands:
         self.chats = Chats(screen)
 
     async def perform(self, action: str, argument: str = "") -> None:
-        """Does an action of the table."""
+        """Does an action of the table; nothing more once the program is ending."""
+        if self._screen.leaving:
+            return
+        if action != "interrupt":
+            self.disarm()
         method: Callable[[str], Awaitable[None] | None] = getattr(self, f"do_{action}")
         try:
             waiting = method(argument)
@@ -102,6 +107,10 @@ class Commands:
         else:
             self._armed = time.monotonic() + _QUIT_SECONDS
             screen.flash.say("Press ^c again to quit.")
+
+    def disarm(self) -> None:
+        """The next ctrl+c is a first one again."""
+        self._armed = 0.0
 
     def _stop(self) -> bool:
         screen = self._screen
@@ -208,13 +217,16 @@ class Commands:
         self._screen.sample_now()
         self._keep({f.name: getattr(modes, f.name) for f in fields(Modes)})
 
-    def do_open(self, path: str) -> None:
+    async def do_open(self, path: str) -> None:
         screen = self._screen
         if screen.replies.busy:
             raise UserError("A reply is running: esc stops it.")
         if screen.loader.loading:
             raise UserError("A model is loading: esc stops it.")
-        screen.load(Path(path).expanduser() if path else None)
+        file = Path(path).expanduser() if path else None
+        if file is not None:  # what can be seen from here is said before the loaded model goes
+            await asyncio.to_thread(lambda: expert_groups(read_info(file)))
+        screen.load(file)
 
     # Chats
 
@@ -297,7 +309,7 @@ class Commands:
         if wrapped.startswith("\x1bP") and sys.__stderr__ is not None:  # for a multiplexer; the bare one was sent
             sys.__stderr__.write(wrapped)  # where Textual draws, and from its thread
             sys.__stderr__.flush()
-        self._screen.flash.say(f"{what} was {result.message}.")
+        self._screen.flash.say(f"{what}: {result.message}.")
 
 
 def _parse(kind: type[E], text: str, now: E, name: str) -> E:

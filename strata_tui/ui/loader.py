@@ -22,7 +22,7 @@ class Loader:
 
     def __init__(self, engine: Engine, path: Path | None, tell: Callable[[Event], None]) -> None:
         self._engine = engine
-        self._path = path
+        self._path = self._good = path
         self._tell = tell
         self._stop = threading.Event()
         self.loading = False
@@ -53,9 +53,13 @@ class Loader:
             self._engine.cancel_load()
         return self.loading
 
-    def ended(self) -> None:
-        """The engine has said that the load is over."""
+    def ended(self, good: bool) -> None:
+        """The engine has said that the load is over; after a bad one the last file that loaded is the one again."""
         self.loading = False
+        if good:
+            self._good = self._path
+        else:
+            self._path = self._good
 
     def _progress(self, done: int, total: int) -> None:
         # on the thread that writes the demo model

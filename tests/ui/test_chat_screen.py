@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from textual.events import Key
 from textual.widgets import Static
 
 from strata_tui.config import Settings, read_file
@@ -468,3 +469,30 @@ async def test_beside_the_chat_the_list_is_entered_first_and_hidden_then(start: 
         assert run.screen.focused is run.prompt
         await run.until(lambda: run.options.settings_file.exists())
         await run.until(lambda: read_file(run.options.settings_file).sidebar is False)
+
+
+async def test_joiners_that_are_typed_are_kept(start: Start) -> None:
+    async with start(load=False) as run:
+        for character in "a\u200db\u200cc":
+            run.prompt.post_message(Key(character, character))
+        await run.until(lambda: run.prompt.text.endswith("c"))
+        assert run.prompt.text == "a\u200db\u200cc"
+
+
+async def test_a_wrong_path_leaves_the_loaded_model(start: Start, tmp_path: Path) -> None:
+    async with start() as run:
+        model = run.screen.model
+        await run.say(f"/open {tmp_path / 'none.gguf'}")
+        await run.until(lambda: "none.gguf" in run.screen.flash.text)
+        assert run.screen.model is model and not run.screen.loader.loading
+        await run.say("/open")
+        await run.until(lambda: run.screen.model is not None and run.screen.model is not model)
+        assert run.screen.model.path == model.path
+
+
+async def test_a_command_while_the_program_ends_is_nothing(start: Start) -> None:
+    async with start() as run:
+        run.screen.leave()
+        await run.screen.commands.perform("open", "/none.gguf")
+        await run.until(lambda: run.app.return_code is not None)
+        assert run.app.return_code == 0

@@ -104,5 +104,7 @@ def test_a_reply_that_did_not_simply_end_says_so() -> None:
     assert foot_text(Turn(Role.ASSISTANT, "x", 0.0)) == ""
     assert "stopped" in foot_text(Turn(Role.ASSISTANT, "x", 0.0, status=Status.STOPPED))
     assert "no memory" in foot_text(Turn(Role.ASSISTANT, "", 0.0, status=Status.ERROR, note="no memory"))
+    full = "The context of 512 tokens is full."
+    assert full in foot_text(Turn(Role.ASSISTANT, "x", 0.0, status=Status.DONE, note=full))
     assert "interrupted" in foot_text(Turn(Role.ASSISTANT, "x", 0.0, status=Status.INTERRUPTED))
     assert foot_text(Turn(Role.USER, "x", 0.0)) == ""

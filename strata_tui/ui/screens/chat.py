@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path, PurePath
 from typing import ClassVar
 
@@ -100,6 +101,8 @@ class ChatScreen(Screen[None]):
         self.snapshot = Snapshot()
         self._samples = 0
         self._resume = options.resume
+        self.before_exit: Callable[[], object] = lambda: None
+        self.failure = ""  # why the last load failed, while no other has succeeded
         self._problems = problems  # failed writes of the store, put there by its thread
         self._leaving = False
 
@@ -125,8 +128,8 @@ class ChatScreen(Screen[None]):
         self.show_title()
         self.show_welcome()
         await self.transcript.show(self.chat.turns)
-        if self._resume is not None:
-            await self.commands.open_session(self._resume)
+        if self._resume is not None:  # once there is a layout, which knows where the end is
+            self.call_after_refresh(self.run_worker, self.commands.open_session(self._resume), group="resume")
 
     # Widgets, by name
 
@@ -179,6 +182,7 @@ class ChatScreen(Screen[None]):
 
     @on(Prompt.Changed)
     def _hint(self) -> None:
+        self.commands.disarm()
         found = completions(self.prompt.text)
         if len(found) > 1:
             self.flash.say("  ".join(f"/{a.slash}" for a in found), stay=True)
@@ -281,7 +285,8 @@ class ChatScreen(Screen[None]):
             case Loaded():
                 self._loaded(event)
             case LoadFailed():
-                self.loader.ended()
+                self.loader.ended(False)
+                self.failure = "" if event.cancelled else event.message
                 self._show_model(None, ())
                 text = "The load was stopped; /open starts it again." if event.cancelled else event.message
                 self.flash.say(text, error=not event.cancelled, stay=True)
@@ -291,7 +296,8 @@ class ChatScreen(Screen[None]):
                 self.flash.say(event.text)
 
     def _loaded(self, event: Loaded) -> None:
-        self.loader.ended()
+        self.loader.ended(True)
+        self.failure = ""
         self.engine_panel.forget()
         self._show_model(event.model, event.plan)
         if event.notices:
@@ -363,6 +369,11 @@ class ChatScreen(Screen[None]):
         self._show_model(None, ())  # the engine closes the old model first
         self.run_worker(self.loader.load(), group="load")
 
+    @property
+    def leaving(self) -> bool:
+        """Whether the program is ending."""
+        return self._leaving
+
     def leave(self) -> None:
         """Ends the program once everything is stored."""
         if not self._leaving:
@@ -376,6 +387,7 @@ class ChatScreen(Screen[None]):
         with contextlib.suppress(UserError):  # told of already by the store's on_error
             await self.commands.chats.keep_draft()
         await asyncio.to_thread(self.engine.close)
+        self.before_exit()
         self.app.exit(0)
 
     async def _settle_reply(self, timeout: float = 2.0) -> None:

@@ -139,6 +139,8 @@ def foot_text(turn: Turn) -> str:
     parts = []
     if turn.status in _STATUS_WORDS:
         parts.append(f"■ {_STATUS_WORDS[turn.status]}" + (f": {clean_line(turn.note)}" if turn.note else ""))
+    elif turn.note:  # it ended well, but not by itself: the context is full
+        parts.append(f"■ {clean_line(turn.note)}")
     stats = turn.stats
     if stats is not None and stats.reply_tokens:
         parts.append(f"{f.count(stats.reply_tokens)} tokens")

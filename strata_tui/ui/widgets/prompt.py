@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
@@ -64,6 +65,12 @@ class Prompt(TextArea, inherit_bindings=False):
             event.stop()
             event.prevent_default()
             self.new_line()
+        elif event.character is not None and unicodedata.category(event.character) == "Cf":
+            # joiners and direction marks: text to the person, not printable to the text area, which drops them
+            event.stop()
+            event.prevent_default()
+            start, end = self.selection
+            self.replace(event.character, start, end, maintain_selection_offset=False)
         elif event.key.startswith("alt+"):
             event.prevent_default()  # the text area would type the letter; it is for the screen's bindings
 
