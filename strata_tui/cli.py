@@ -7,6 +7,7 @@ Exit codes: 0 done; 1 `doctor` found a fault; 2 bad input or a failure, told in 
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import os
 import sys
@@ -26,6 +27,9 @@ COMMANDS = {
     "bench": bench,
     "doctor": doctor,
 }
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # what only a write can fail with
 
 
 class Parser(argparse.ArgumentParser):
@@ -50,9 +54,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # nobody reads: keep the interpreter from complaining when it flushes at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 141
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        _drop_output()
+        print(f"strata-tui: The output cannot be written: {error.strerror}.", file=sys.stderr)
+        return 2
+
+
+def _drop_output() -> None:
+    """Keeps the interpreter from complaining when, at its end, it flushes what nobody takes."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def build_parser() -> Parser:

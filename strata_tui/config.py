@@ -85,12 +85,12 @@ class Spec:
     high: float | None = None
     auto: bool = False
 
-    def allowed(self) -> str:
-        """The allowed values in words."""
+    def allowed(self, typed: bool = False) -> str:
+        """The allowed values in words; `typed`: as the text of a flag or variable, not in the settings file."""
         if issubclass(self.kind, Enum):
             return ", ".join(str(m.value) for m in self.kind)
         if self.kind is bool:
-            return "true or false"
+            return "on or off" if typed else "true or false"
         if self.kind is str:
             return "text"
         if self.kind is Path:
@@ -309,7 +309,7 @@ def _apply_text(settings: Settings, given: Mapping[str, str], origin: Any) -> Se
         try:
             values[name] = SPECS[name].parse(text)
         except ValueError:
-            raise UserError(f"{origin(name)} is {text!r}; allowed: {SPECS[name].allowed()}.") from None
+            raise UserError(f"{origin(name)} is {text!r}; allowed: {SPECS[name].allowed(typed=True)}.") from None
     return replace(settings, **values)
 
 

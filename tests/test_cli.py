@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fcntl
 import importlib.util
 import json
 import os
 import pty
+import re
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -110,9 +113,11 @@ def test_help_imports_nothing_heavy(env: dict[str, str]) -> None:
         (["ask", "hi", "-m", "/no/such.gguf"], ["no model file /no/such.gguf"]),
         (["ask", "hi", "-m", "/proc"], ["/proc is a folder"]),
         (["ask", "hi", "-m", __file__], [f"{__file__} is not a GGUF file"]),
+        (["ask", "hi", "-m", "/dev/zero"], ["/dev/zero is not a regular file"]),
         (["ask", "hi", "--slots", "many"], ["--slots is 'many'", "a whole number from 1"]),
         (["ask", "hi", "--pinning", "perhaps"], ["--pinning is 'perhaps'", "auto, on, off"]),
         (["ask", "hi", "--residency", "hot"], ["--residency is 'hot'", "lru, adaptive, frozen"]),
+        (["ask", "hi", "--profile", "maybe"], ["--profile is 'maybe'; allowed: on or off."]),
         (["ask", "hi", "--verify-cache", "-1"], ["--verify-cache is '-1'", "a whole number from 0 to"]),
         (["ask", "hi", "--temperature", "-1"], ["--temperature is '-1'", "from 0 to 10"]),
         (["ask", "hi", "--log", "/proc/x/log"], ["log file /proc/x/log cannot be written"]),
@@ -126,6 +131,21 @@ def test_help_imports_nothing_heavy(env: dict[str, str]) -> None:
         (["export", "9" * 30], ["is not a chat's number"]),
         (["export", "--format", "pdf"], ["'pdf'"]),
         (["models", "/no/such/folder"], ["no folder /no/such/folder"]),
+        (["bench", "decode", "m.gguf", "--rounds", "0"], ["--rounds", "'0' is not a whole number of at least 1"]),
+        (["bench", "decode", "m.gguf", "--tokens", "0"], ["--tokens", "'0' is not a whole number of at least 1"]),
+        (["bench", "decode", "m.gguf", "--prompt", "x"], ["--prompt", "'x' is not a whole number of at least 1"]),
+        (["bench", "decode", "m.gguf", "--warm", "-1"], ["--warm", "'-1' is not a whole number of at least 0"]),
+        (["bench", "decode", "m.gguf", "--slots-fraction", "0"], ["--slots-fraction", "'0' is not a share above 0"]),
+        (["bench", "decode", "m.gguf", "--slots-fraction", "0.5", "7"], ["'7' is not a share above 0 and at most 1"]),
+        (["bench", "decode", "m.gguf", "--mirror-gib", "nan"], ["--mirror-gib", "'nan' is not a number of at least 0"]),
+        (["bench", "decode", "m.gguf", "--limit-link", "0"], ["--limit-link", "'0' is not a number above 0"]),
+        (["bench", "identity", "m.gguf", "--slots-fraction", "1.01"], ["'1.01' is not a share"]),
+        (["bench", "identity", "m.gguf", "--prompt", "0"], ["--prompt", "'0' is not a whole number of at least 1"]),
+        (["bench", "identity", "m.gguf", "--tokens", "0"], ["--tokens", "'0' is not a whole number of at least 1"]),
+        (["bench", "stage", "--copies", "0"], ["--copies", "'0' is not a whole number of at least 1"]),
+        (["bench", "stage", "--ring", "0"], ["--ring", "'0' is not a whole number of at least 1"]),
+        (["bench", "stage", "--rounds", "0"], ["--rounds", "'0' is not a whole number of at least 1"]),
+        (["bench", "stage", "--size-mib", "inf"], ["--size-mib", "'inf' is not a number above 0"]),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(cli: Cli, words: list[str], parts: list[str]) -> None:
@@ -147,6 +167,15 @@ def test_piped_input_must_be_text(cli: Cli) -> None:
 def test_a_cut_gguf_is_refused(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "cut.gguf").write_bytes(b"GGUF\x03\x00\x00\x00")
     refused(cli("ask", "hi", "-m", "cut.gguf"), "cut.gguf")
+
+
+@pytest.mark.timeout(60)  # opening the pipe would wait for its writer
+def test_a_pipe_or_socket_is_no_model(cli: Cli, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.gguf")
+    refused(cli("ask", "hi", "-m", "pipe.gguf"), "pipe.gguf is not a regular file")
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as server:
+        server.bind(str(tmp_path / "s"))
+        refused(cli("ask", "hi", "-m", "s"), "s is not a regular file")
 
 
 def in_terminal(env: dict[str, str], size: tuple[int, int], *words: str) -> tuple[int, str]:
@@ -305,6 +334,16 @@ def test_doctor_goes_on_after_a_fault(cli: Cli, env: dict[str, str]) -> None:
     assert lines["settings"].startswith("FAULT: The settings file")
     assert lines["cache folder"].endswith("(not made yet)")
     assert {"python", "sqlite", "textual", "chats", "terminal", "ram", "cores"} <= set(lines)
+    Path(env["STRATA_TUI_DATA"]).write_text("a file")
+    assert f"FAULT: {env['STRATA_TUI_DATA']} cannot be written: {env['STRATA_TUI_DATA']} is not a folder" in (
+        cli("doctor").stdout
+    )
+
+
+@needs_engine
+def test_doctor_shows_no_free_memory_of_the_cpu(cli: Cli) -> None:
+    [line] = [line for line in cli("doctor").stdout.splitlines() if line.startswith("device CPU")]
+    assert re.search(r"\(CPU\), \d+\.\d GiB$", line)
 
 
 def test_stats_lines_show_a_dash_for_what_is_unknown() -> None:
@@ -344,7 +383,7 @@ def test_ask(cli: Cli, env: dict[str, str], demo_model: Path) -> None:
     assert done.stdout.endswith("\n")
     assert "\x1b" not in done.stdout + done.stderr
     lines = done.stderr.splitlines()
-    assert "strata-tui: the reply was cut after 8 tokens" in lines
+    assert "strata-tui: the reply was cut after 8 tokens: the reply has reached its limit of 8 tokens." in lines
     assert lines[-4].startswith("reply     8 tokens")
     assert lines[-1].endswith(" of 512 tokens")
     [profile] = (Path(env["STRATA_TUI_CACHE"]) / "profiles").iterdir()
@@ -364,6 +403,26 @@ def test_ask(cli: Cli, env: dict[str, str], demo_model: Path) -> None:
 @needs_engine
 def test_ask_with_too_long_a_prompt(cli: Cli, demo_model: Path) -> None:
     refused(cli("ask", "word " * 2000, "-m", str(demo_model), "--ctx", "256", "--gpu", "-1"), "256")
+
+
+@needs_engine
+def test_ask_says_that_the_context_is_full(cli: Cli, demo_model: Path) -> None:
+    flags = ["-m", str(demo_model), "--ctx", "256", "--gpu", "-1", "--temperature", "0", "--no-profile"]
+    done = cli("ask", "Repeat for ever:" + " boat" * 218, *flags)
+    assert done.returncode == 0
+    assert re.search(r"the reply was cut after \d+ tokens: the context of 256 tokens is full\.\n$", done.stderr)
+
+
+@needs_engine
+def test_a_full_disk_is_one_sentence(env: dict[str, str], demo_model: Path, chats: Path) -> None:
+    ask = ["ask", "Hi", "-m", str(demo_model), "--ctx", "512", "--gpu", "-1", "--max-tokens", "2"]
+    for words in (ask, ["sessions"], ["export", "-o", "-"]):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                [*COMMAND, *words], stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, env=env
+            )
+        said = "strata-tui: The output cannot be written: No space left on device.\n"
+        assert (done.returncode, done.stderr.decode()) == (2, said)
 
 
 @needs_engine

@@ -168,6 +168,8 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 def test_bad_environment_and_flags_are_named(file: Path) -> None:
     with pytest.raises(UserError, match=r"STRATA_TUI_PINNING is 'maybe'; allowed: auto, on, off\."):
         load(file, env={"STRATA_TUI_PINNING": "maybe"})
+    with pytest.raises(UserError, match=r"STRATA_TUI_PROFILE is 'maybe'; allowed: on or off\."):
+        load(file, env={"STRATA_TUI_PROFILE": "maybe"})
     with pytest.raises(UserError, match=r"--vram-gib is 'x'; allowed: a number"):
         load(file, {"vram_gib": "x"})
     with pytest.raises(UserError, match=r"--ctx is '1e3'; allowed: a whole number"):

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import UserError
-from .report import Spread, machine, table
+from .ranges import above_zero, fraction, from_zero, whole
+from .report import Spread, amount, machine, table
 
 
 @dataclass(slots=True)
@@ -45,28 +46,43 @@ def add_parser(subparsers: Any) -> None:
     p.add_argument("model", metavar="GGUF", type=Path)
     p.add_argument("--gpu", metavar="N", type=int, help="CUDA device (default: most free memory; -1: CPU)")
     p.add_argument(
-        "--slots-fraction", metavar="SHARE", type=float, nargs="+", default=[0.5], help="of all experts (default: 0.5)"
+        "--slots-fraction",
+        metavar="SHARE",
+        type=fraction,
+        nargs="+",
+        default=[0.5],
+        help="of all experts (default: 0.5)",
     )
     p.add_argument(
         "--cpu-layers",
         metavar="N",
-        type=int,
+        type=whole(0),
         nargs="*",
         default=[],
         help="arms of plain llama.cpp with N layers' experts on the CPU",
     )
     p.add_argument("--plain", action="store_true", help="an arm of plain llama.cpp with everything on the device")
-    p.add_argument("--mirror-gib", metavar="GIB", type=float, default=0.0, help="pinned RAM for experts (default: 0)")
-    p.add_argument("--no-mirror-too", action="store_true", help="with --mirror-gib: also an arm without")
-    p.add_argument("--limit-link", metavar="GB/S", type=float, default=0.0, help="of strata's copies (default: none)")
-    p.add_argument("--prompt", metavar="N", type=int, default=64)
     p.add_argument(
-        "--warm", metavar="N", type=int, default=256, help="tokens decoded before the first measurement (default: 256)"
+        "--mirror-gib", metavar="GIB", type=from_zero, default=0.0, help="pinned RAM for experts (default: 0)"
     )
-    p.add_argument("--tokens", metavar="N", type=int, default=128, help="tokens a round (default: 128)")
-    p.add_argument("--rounds", metavar="N", type=int, default=5)
-    p.add_argument("--threads", metavar="N", type=int, default=0, help="(default: the cores of this process)")
-    p.add_argument("--min-agreement", metavar="SHARE", type=float, default=0.95, help="fail below this (default: 0.95)")
+    p.add_argument("--no-mirror-too", action="store_true", help="with --mirror-gib: also an arm without")
+    p.add_argument(
+        "--limit-link", metavar="GB/S", type=above_zero, default=0.0, help="of strata's copies (default: none)"
+    )
+    p.add_argument("--prompt", metavar="N", type=whole(1), default=64)
+    p.add_argument(
+        "--warm",
+        metavar="N",
+        type=whole(0),
+        default=256,
+        help="tokens decoded before the first measurement (default: 256)",
+    )
+    p.add_argument("--tokens", metavar="N", type=whole(1), default=128, help="tokens a round (default: 128)")
+    p.add_argument("--rounds", metavar="N", type=whole(1), default=5)
+    p.add_argument("--threads", metavar="N", type=whole(1), default=0, help="(default: the cores of this process)")
+    p.add_argument(
+        "--min-agreement", metavar="SHARE", type=from_zero, default=0.95, help="fail below this (default: 0.95)"
+    )
     p.add_argument("--json", metavar="FILE", type=Path)
     p.set_defaults(run=run)
 
@@ -84,8 +100,8 @@ def run(args: argparse.Namespace) -> int:
     experts = sum(group[1] for group in gguf_info.expert_groups(info))
     if not experts:
         raise UserError(f"{args.model} has no experts: there is nothing to compare.")
-    if args.limit_link and (device == "CPU" or not args.limit_link > 0):
-        raise UserError(f"--limit-link {args.limit_link:g} cannot be used: it takes GB/s above 0, and a GPU.")
+    if args.limit_link and device == "CPU":
+        raise UserError(f"--limit-link {args.limit_link:g} cannot be used: it takes a GPU.")
     threads = args.threads or len(os.sched_getaffinity(0))
     arms = [Arm("llama.cpp, all on the device")] if args.plain else []
     mirror = int(args.mirror_gib * 2**30)
@@ -161,7 +177,7 @@ def run(args: argparse.Namespace) -> int:
         for model in opened:
             model.close()
 
-    size = f"{experts} experts, {info.expert_bytes / 2**30:.2f} GiB of experts"
+    size = f"{experts} experts, {amount(info.expert_bytes)} of experts"
     print(f"{info.name or args.model.name}: {size}; {machine(device)}; {threads} threads")
     if args.limit_link:
         print(f"strata's copies limited to {args.limit_link:g} GB/s")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
+from .ranges import fraction, whole
 from .report import machine, table
 
 
@@ -39,11 +40,13 @@ def add_parser(subparsers: Any) -> None:
     p: argparse.ArgumentParser = subparsers.add_parser("identity", help="the same logits however experts are staged")
     p.add_argument("model", metavar="GGUF", type=Path)
     p.add_argument("--gpu", metavar="N", type=int)
-    p.add_argument("--slots-fraction", metavar="SHARE", type=float, default=0.5)
-    p.add_argument("--prompt", metavar="N", type=int, default=4096)
-    p.add_argument("--tokens", metavar="N", type=int, default=512)
-    p.add_argument("--threads", metavar="N", type=int, default=2)
-    p.add_argument("--copy-delay-us", metavar="US", type=int, default=0, help="CPU only: mean random delay of copies")
+    p.add_argument("--slots-fraction", metavar="SHARE", type=fraction, default=0.5)
+    p.add_argument("--prompt", metavar="N", type=whole(1), default=4096)
+    p.add_argument("--tokens", metavar="N", type=whole(1), default=512)
+    p.add_argument("--threads", metavar="N", type=whole(1), default=2)
+    p.add_argument(
+        "--copy-delay-us", metavar="US", type=whole(0), default=0, help="CPU only: mean random delay of copies"
+    )
     p.set_defaults(run=run)
 
 
@@ -57,8 +60,7 @@ def run(args: argparse.Namespace) -> int:
     if not experts:
         raise UserError(f"{args.model} has no experts.")
     device = native.pick_device(args.gpu)
-    # the CPU device has no mirror, so arms that differ in nothing else are run once
-    arms = list(dict.fromkeys(ARMS if device != "CPU" else [Arm(a.pinning, a.pool, 0.0) for a in ARMS]))
+    arms = ARMS
     print(f"{info.name or args.model.name}: {args.prompt} + {args.tokens} tokens; {machine(device)}\n", flush=True)
     rows, hashes = [], []
     for arm in arms:

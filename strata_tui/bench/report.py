@@ -36,6 +36,11 @@ def machine(device: str) -> str:
     return f"{model}, {len(os.sched_getaffinity(0))} cores; {device}"
 
 
+def amount(n: int) -> str:
+    """Bytes as GiB, or as MiB below one GiB."""
+    return f"{n / 2**30:.2f} GiB" if n >= 2**30 else f"{n / 2**20:.1f} MiB"
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A markdown table, columns padded."""
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
+from .ranges import above_zero, from_zero, whole
 from .report import Spread, machine, table
 
 if TYPE_CHECKING:
@@ -30,12 +31,12 @@ def add_parser(subparsers: Any) -> None:
     p: argparse.ArgumentParser = subparsers.add_parser("stage", help="cost of staged copies", description=__doc__)
     p.add_argument("model", metavar="GGUF", type=Path, nargs="?", help="also measure the tiers with this model")
     p.add_argument("--gpu", metavar="N", type=int)
-    p.add_argument("--size-mib", metavar="MIB", type=float, default=1.5, help="of a blob (default: 1.5)")
-    p.add_argument("--ring", metavar="N", type=int, default=64, help="buffers (default: 64)")
-    p.add_argument("--copies", metavar="N", type=int, default=512, help="an arm and round (default: 512)")
-    p.add_argument("--rounds", metavar="N", type=int, default=5)
-    p.add_argument("--refill", metavar="N", type=int, default=530, help="slots of a refill (default: 530)")
-    p.add_argument("--mirror-gib", metavar="GIB", type=float, default=4.0)
+    p.add_argument("--size-mib", metavar="MIB", type=above_zero, default=1.5, help="of a blob (default: 1.5)")
+    p.add_argument("--ring", metavar="N", type=whole(1), default=64, help="buffers (default: 64)")
+    p.add_argument("--copies", metavar="N", type=whole(1), default=512, help="an arm and round (default: 512)")
+    p.add_argument("--rounds", metavar="N", type=whole(1), default=5)
+    p.add_argument("--refill", metavar="N", type=whole(1), default=530, help="slots of a refill (default: 530)")
+    p.add_argument("--mirror-gib", metavar="GIB", type=from_zero, default=4.0)
     p.add_argument("--json", metavar="FILE", type=Path)
     p.set_defaults(run=run)
 
@@ -48,8 +49,10 @@ def run(args: argparse.Namespace) -> int:
     device = native.pick_device(args.gpu)
     if device == "CPU":
         raise UserError("bench stage measures copies to a GPU, and llama.cpp offers none here.")
-    print(machine(device))
     size = int(args.size_mib * MIB)
+    if not size:
+        raise UserError(f"--size-mib {args.size_mib:g} is less than one byte.")
+    print(machine(device))
     found: dict[str, Any] = {"machine": machine(device), "size": size}
     good = _copies(core, device, size, args, found)
     if args.model is not None:

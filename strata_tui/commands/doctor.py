@@ -61,7 +61,9 @@ def _engine() -> Iterator[Line]:
     core = native.load()
     yield "engine", f"extension {core.__file__}, ggml {core.runtime_ggml_version()}", True
     for device in native.devices():
-        memory = f"{device.free / 2**30:.1f} of {device.total / 2**30:.1f} GiB free"
+        memory = f"{device.total / 2**30:.1f} GiB"
+        if device.type != "CPU":  # ggml does not know the free RAM; see the line ram
+            memory = f"{device.free / 2**30:.1f} of {memory} free"
         yield f"device {device.name}", f"{device.description} ({device.type}), {memory}", True
     notice = native.gpu_notice()
     if notice is not None:
@@ -86,6 +88,8 @@ def _writable(folder: Path) -> tuple[str, bool]:
     nearest = folder
     while not nearest.exists() and nearest != nearest.parent:
         nearest = nearest.parent
+    if not nearest.is_dir():
+        return f"{folder} cannot be written: {nearest} is not a folder", False
     try:
         tempfile.TemporaryFile(dir=nearest).close()
     except OSError as error:

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from ..config import SPECS, Settings, flag_of, load_settings
+from ..engine.gguf_file import open_gguf
 from ..errors import UserError
 
 _HELP = {
@@ -70,14 +71,4 @@ def checked_log(path: Path) -> Path:
 
 def check_model_file(path: Path) -> None:
     """Raises UserError for what is certainly no model; quick, nothing is imported for it."""
-    try:
-        with path.open("rb") as stream:
-            magic = stream.read(4)
-    except FileNotFoundError as error:
-        raise UserError(f"There is no model file {path}; `strata-tui models` lists those it finds.") from error
-    except IsADirectoryError as error:
-        raise UserError(f"{path} is a folder: name a .gguf file; `strata-tui models {path}` lists them.") from error
-    except OSError as error:
-        raise UserError(f"The model file {path} cannot be read: {error.strerror}.") from error
-    if magic != b"GGUF":
-        raise UserError(f"{path} is not a GGUF file: it does not begin with GGUF.")
+    open_gguf(path).close()

@@ -5,6 +5,7 @@ Every way in which a file can be wrong becomes one UserError; llama.cpp itself p
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 from gguf.constants import GGML_QUANT_SIZES
 
 from ..errors import UserError
+from .gguf_file import open_gguf
 
 Scalar = int | float | bool | str
 
@@ -92,15 +94,8 @@ class _Reader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            if path.is_dir():
-                raise UserError(f"{path} is a folder: give a .gguf file in it.")
-            self.file = path.open("rb")
-            self.file_bytes = path.stat().st_size
-        except FileNotFoundError:
-            raise UserError(f"{path}: no such file.") from None
-        except OSError as error:
-            raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+        self.file = open_gguf(path)
+        self.file_bytes = os.fstat(self.file.fileno()).st_size
         self.buffer = self.file.read(1 << 20)
         self.position = 0
 
@@ -170,9 +165,7 @@ def parse_header(path: Path) -> Header:
 
 def _parse(reader: _Reader) -> Header:
     path = reader.path
-    if reader.buffer[:4] != b"GGUF":
-        raise UserError(f"{path} is not a GGUF file: it does not start with the letters GGUF.")
-    reader.position = 4
+    reader.position = 4  # after the letters GGUF
     version = reader.integer("I")
     if version & 0xFFFF == 0:
         raise UserError(f"{path} is a big-endian GGUF; this machine needs a little-endian one.")

@@ -126,9 +126,9 @@ def expert_groups(info: GgufInfo) -> list[Group]:
         used = info.per_layer("expert_used_count", layer)
         if not isinstance(used, int) or used < 1:
             raise UserError(
-                f"{info.path} does not say how many of the {n} experts of layer {layer} ({family}) a token uses: it has "
-                f"no {info.architecture}.expert_used_count, so {info.architecture!r} is no architecture known here, or "
-                f"the file is damaged."
+                f"{info.path} does not say how many of the {n} experts of layer {layer} ({family}) a token uses: it "
+                f"has no {info.architecture}.expert_used_count, so {info.architecture!r} is no architecture known "
+                f"here, or the file is damaged."
             )
         slices = [(t.name, t.shard, t.file_offset, t.ggml_type, t.dims[0], t.dims[1]) for t in tensors]
         groups.append((layer, n, min(used, n), slices))

@@ -57,7 +57,7 @@ class Plan:
     slots: int
     min_slots: int
     n_experts: int
-    slots_forced: bool  # asked for, so not fitted again to free memory
+    slots_asked: int | None  # not None: `slots` is not fitted again to free memory
     context: int
     batch: int
     threads: int
@@ -82,9 +82,9 @@ def make_plan(info: GgufInfo, sizes: Sizes, machine: Machine, options: EngineOpt
     if options.batch < 1:
         raise UserError(f"--batch {options.batch} is no number of tokens: use 1 or more.")
     notices: list[str] = []
-    room = _Room(machine, options)
+    room = _Room(machine, options, notices)
     floor = sizes.min_slots() if sizes.n_experts else 0
-    slots = _wanted_slots(sizes, floor, machine, options)
+    slots = _wanted_slots(sizes, floor, machine, options, notices)
     context = _wanted_context(info, options, notices)
     batch = min(options.batch, context)
 
@@ -118,7 +118,7 @@ def make_plan(info: GgufInfo, sizes: Sizes, machine: Machine, options: EngineOpt
         PlanLine("trunk", info.trunk_bytes, "weights that are no experts"),
         PlanLine("KV cache", kv, f"estimate for {context} tokens"),
         PlanLine("compute buffers", compute, f"estimate for batches of {batch}"),
-        PlanLine("slots", arena, _slots_note(slots, sizes.n_experts, floor, options)),
+        PlanLine("slots", arena, _slots_note(slots, sizes.n_experts, floor, options.slots)),
         _mirror_line(mirror, slots, sizes.n_experts, machine.on_gpu),
         PlanLine("RAM available", ram.available, f"limit: {ram.limit_from}"),
         PlanLine("threads", None, f"{threads}: {why_threads}"),
@@ -127,7 +127,7 @@ def make_plan(info: GgufInfo, sizes: Sizes, machine: Machine, options: EngineOpt
         slots=slots,
         min_slots=floor,
         n_experts=sizes.n_experts,
-        slots_forced=options.slots is not None,
+        slots_asked=options.slots,
         context=context,
         batch=batch,
         threads=threads,
@@ -164,9 +164,10 @@ def refit(plan: Plan, sizes: Sizes, free: int) -> Plan:
         return plan
     taken = plan.vram_free - free
     left = max(0, min(free - plan.reserve, plan.usable - taken) - GPU_BASE)
-    most = plan.slots if plan.slots_forced else plan.n_experts
+    forced = plan.slots_asked is not None
+    most = plan.slots if forced else plan.n_experts
     slots = fitting_slots(sizes, left, most)
-    wanted = plan.slots if plan.slots_forced else plan.min_slots
+    wanted = plan.slots if forced else plan.min_slots
     if slots < wanted:
         raise UserError(
             f"{wanted} slots need {gib(sizes.arena_bytes(wanted))} of VRAM, but only {gib(left)} are left after the "
@@ -174,8 +175,7 @@ def refit(plan: Plan, sizes: Sizes, free: int) -> Plan:
             f"smaller --reserve-gib{', or fewer --slots' if wanted > plan.min_slots else ''}."
         )
     arena = sizes.arena_bytes(slots)
-    note = f"{slots} of {plan.n_experts} experts, {plan.min_slots} at least"
-    line = PlanLine("slots", arena, note + (", --slots" if plan.slots_forced else ""))
+    line = PlanLine("slots", arena, _slots_note(slots, plan.n_experts, plan.min_slots, plan.slots_asked))
     mirror = _mirror_line(plan.mirror_limit, slots, plan.n_experts, on_gpu=True)
     new = {line.label: line, mirror.label: mirror}
     notices = plan.notices
@@ -227,7 +227,7 @@ def gib(n: int) -> str:
 class _Room:
     """Bytes that trunk, KV cache, compute buffers and slots may take together on the device."""
 
-    def __init__(self, machine: Machine, options: EngineOptions) -> None:
+    def __init__(self, machine: Machine, options: EngineOptions, notices: list[str]) -> None:
         self.where = "VRAM" if machine.on_gpu else "RAM"
         self.knob = "--vram-gib" if machine.on_gpu else "--ram-gib"
         asked = options.vram_gib if machine.on_gpu else options.ram_gib
@@ -235,6 +235,12 @@ class _Room:
             raise UserError(f"{self.knob} {asked:g} leaves nothing to use: give a number above 0.")
         if options.reserve_gib is not None and options.reserve_gib < 0:
             raise UserError(f"--reserve-gib {options.reserve_gib:g} is below 0: use 0 or more.")
+        other, given = ("--ram-gib", options.ram_gib) if machine.on_gpu else ("--vram-gib", options.vram_gib)
+        unused = ""
+        if given is not None:
+            place = f"on {'a GPU' if machine.on_gpu else 'the CPU'}"
+            unused = f", {other} not used {place}"
+            notices.append(f"{other} is not used: {place} the limit is {self.knob}.")
         if machine.on_gpu:
             free = machine.vram_free
             default = int(GPU_RESERVE_GIB * GIB)
@@ -245,16 +251,17 @@ class _Room:
         if not machine.on_gpu and machine.ram.available is None:
             if asked is None:
                 raise UserError("This system does not say how much RAM is available: say it with --ram-gib.")
-            self.usable, self.note = int(asked * GIB), self.knob
+            self.usable, self.note = int(asked * GIB), self.knob + unused
             return
         left = max(0, free - self.reserve)
         self.usable = left if asked is None else min(left, int(asked * GIB))
         self.note = f"{gib(free)} free, {gib(self.reserve)} kept in reserve"
         if asked is not None:
             self.note += f", {self.knob} {asked:g}"
+        self.note += unused
 
 
-def _wanted_slots(sizes: Sizes, floor: int, machine: Machine, options: EngineOptions) -> int:
+def _wanted_slots(sizes: Sizes, floor: int, machine: Machine, options: EngineOptions, notices: list[str]) -> int:
     """Slots to have if there is room. Without a GPU a third of the experts: a small model shows hits and misses."""
     if options.slots is None:
         third = max(floor, ceil(sizes.n_experts / 3))
@@ -263,6 +270,10 @@ def _wanted_slots(sizes: Sizes, floor: int, machine: Machine, options: EngineOpt
         raise UserError(
             f"--slots {options.slots} is too few: this model needs {floor} or more, so that every layer can run."
         )
+    if not sizes.n_experts:
+        notices.append("--slots is not used: a dense model has no experts.")
+    elif options.slots > sizes.n_experts:
+        notices.append(f"--slots {options.slots} is more than the {sizes.n_experts} experts: each gets one slot.")
     return min(options.slots, sizes.n_experts)
 
 
@@ -319,11 +330,13 @@ def _threads(machine: Machine, options: EngineOptions) -> tuple[int, str]:
     return MAX_THREADS, f"of {machine.cores} physical cores; more bring little, for memory is the limit"
 
 
-def _slots_note(slots: int, n_experts: int, floor: int, options: EngineOptions) -> str:
+def _slots_note(slots: int, n_experts: int, floor: int, asked: int | None) -> str:
     if not n_experts:
-        return "a dense model has no experts"
-    asked = ", --slots" if options.slots is not None else ""
-    return f"{slots} of {n_experts} experts, {floor} at least{asked}"
+        return "a dense model has no experts" + (", --slots not used" if asked is not None else "")
+    note = f"{slots} of {n_experts} experts, {floor} at least"
+    if asked is None:
+        return note
+    return f"{note}, --slots" + (f" {asked} is more than there are" if asked > n_experts else "")
 
 
 def _does_not_fit(

@@ -63,8 +63,14 @@ def clear_errors(path: Path) -> Iterator[None]:
     except sqlite3.DatabaseError as error:
         raise UserError(_sentence(path, error)) from error
     except OSError as error:
+        folder = path.parent
+        nearest = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
+        if not nearest.is_dir():
+            raise UserError(
+                f"Chats cannot be kept in {folder}: {nearest} is not a folder; set STRATA_TUI_DATA to another one."
+            ) from error
         raise UserError(
-            f"Chats cannot be kept in {path.parent}: {error.strerror}; "
+            f"Chats cannot be kept in {folder}: {error.strerror}; "
             "make the folder writable or set STRATA_TUI_DATA to another one."
         ) from error
 

@@ -116,7 +116,7 @@ def test_refusals_leave_nothing_behind(tmp_path: Path, tiny_model: TinyModel, mo
         (["--ff", "0"], "at least 1"),
         (["--slots-fraction", "1.5"], "at most 1"),
         (["--router-sigma", "-1"], "negative"),
-        (["--vocab", str(tmp_path / "none.gguf")], "no such file"),
+        (["--vocab", str(tmp_path / "none.gguf")], "no model file"),
     ]:
         with pytest.raises(UserError, match=message):
             command(*tiny_flags(out), *words)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -269,11 +270,14 @@ def refused(path: Path) -> str:
 
 
 def test_no_file_a_folder_or_something_else(tmp_path: Path) -> None:
-    assert "no such file" in refused(tmp_path / "nothing.gguf")
+    assert "no model file" in refused(tmp_path / "nothing.gguf")
     assert "is a folder" in refused(tmp_path)
     assert "not a GGUF file" in refused(models.not_gguf(tmp_path / "m.gguf"))
     (tmp_path / "empty.gguf").touch()
     assert "not a GGUF file" in refused(tmp_path / "empty.gguf")
+    os.mkfifo(tmp_path / "pipe.gguf")
+    assert "not a regular file" in refused(tmp_path / "pipe.gguf")
+    assert "not a regular file" in refused(Path("/dev/zero"))
     assert "big-endian" in refused(models.big_endian(tmp_path / "m.gguf"))
     assert "version 1" in refused(models.old_version(tmp_path / "m.gguf"))
 

@@ -158,6 +158,33 @@ def test_asked_slots_are_kept_or_refused() -> None:
         make_plan(INFO, Slots(), CARD, EngineOptions(slots=6000))
 
 
+def test_more_slots_than_experts_are_told() -> None:
+    few, asked = Slots(n_experts=50), EngineOptions(slots=100)
+    for plan in (make_plan(INFO, few, CPU, asked), make_plan(INFO, few, CARD, asked)):
+        assert plan.notices == ("--slots 100 is more than the 50 experts: each gets one slot.",)
+        assert line(plan.lines, "slots").note.endswith("--slots 100 is more than there are")  # type: ignore[attr-defined]
+    again = refit(plan, few, 4 * GIB)
+    assert line(again.lines, "slots") == line(plan.lines, "slots")
+    exact = make_plan(INFO, few, CPU, EngineOptions(slots=50))
+    assert not exact.notices
+    assert line(exact.lines, "slots").note.endswith(", --slots")  # type: ignore[attr-defined]
+    dense = make_plan(replace(INFO, n_experts=0, expert_bytes=0), DENSE, CPU, asked)
+    assert dense.notices == ("--slots is not used: a dense model has no experts.",)
+    assert line(dense.lines, "slots").note.endswith("--slots not used")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("machine", "unused", "used", "where"),
+    [(CPU, "vram_gib", "--ram-gib", "the CPU"), (CARD, "ram_gib", "--vram-gib", "a GPU")],
+)
+def test_the_other_devices_limit_is_told(machine: Machine, unused: str, used: str, where: str) -> None:
+    plan = make_plan(INFO, Slots(), machine, EngineOptions(**{unused: 4}))  # type: ignore[arg-type]
+    flag = "--" + unused.replace("_", "-")
+    assert plan.notices == (f"{flag} is not used: on {where} the limit is {used}.",)
+    assert plan.lines[1].note.endswith(f", {flag} not used on {where}")
+    assert plan.usable == make_plan(INFO, Slots(), machine, EngineOptions()).usable
+
+
 def test_context_shrinks_by_itself_and_says_so() -> None:
     plan = make_plan(INFO, Slots(), replace(CARD, vram_free=int(2.45 * GIB)), EngineOptions())
     assert plan.context == 4096

@@ -228,13 +228,14 @@ def test_files_are_private(store: Store, path: Path) -> None:
         assert file.stat().st_mode & 0o077 == 0, file
 
 
-@pytest.mark.parametrize("folder", ["/proc/no-such-folder", "{tmp}/file/below"])
+@pytest.mark.parametrize("folder", ["/proc/no-such-folder", "{tmp}/file", "{tmp}/file/below"])
 def test_an_unwritable_folder_is_one_clear_sentence(folder: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("a file, not a folder")
     path = Path(folder.replace("{tmp}", str(tmp_path))) / "chats.sqlite3"
     with pytest.raises(UserError, match="STRATA_TUI_DATA") as caught:
         Store(path)
     assert str(path.parent) in str(caught.value)
+    assert (f"{tmp_path}/file is not a folder" in str(caught.value)) == folder.startswith("{tmp}")
     assert "\n" not in str(caught.value)
 
 
