@@ -114,8 +114,7 @@ class _Upcycle:
             "Made by strata-tui from SmolLM2-135M-Instruct (HuggingFaceTB, Apache-2.0): feed-forward blocks split, "
             "copied and reordered as experts, scales moved by one unit in the last place, routers added."
         )
-        w.add_float32("general.sampling.temp", 0.2)  # as SmolLM2's authors recommend
-        w.add_float32("general.sampling.top_p", 0.9)
+        w.add_float32("general.sampling.temp", 0.0)  # sampled, a model this small wanders off now and then
         w.add_base_model_count(1)
         w.add_base_model_name(0, "SmolLM2-135M-Instruct")
         w.add_base_model_organization(0, "HuggingFaceTB")
