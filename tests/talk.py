@@ -21,7 +21,7 @@ from strata_tui.engine.events import (
     TextDelta,
 )
 
-GREEDY = Sampling(temperature=0, max_tokens=24)
+GREEDY = Sampling(temperature=0, repeat_penalty=1.0, max_tokens=24)
 PATIENCE = 60.0  # seconds until a test gives up waiting; no test depends on how long anything takes
 
 

@@ -114,7 +114,9 @@ class _Upcycle:
             "Made by strata-tui from SmolLM2-135M-Instruct (HuggingFaceTB, Apache-2.0): feed-forward blocks split, "
             "copied and reordered as experts, scales moved by one unit in the last place, routers added."
         )
-        w.add_float32("general.sampling.temp", 0.0)  # sampled, a model this small wanders off now and then
+        # Sampled, a model this small wanders off now and then; greedy without a penalty, it repeats itself.
+        w.add_float32("general.sampling.temp", 0.0)
+        w.add_float32("general.sampling.penalty_repeat", 1.08)
         w.add_base_model_count(1)
         w.add_base_model_name(0, "SmolLM2-135M-Instruct")
         w.add_base_model_organization(0, "HuggingFaceTB")
