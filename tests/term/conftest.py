@@ -28,6 +28,7 @@ how, *argv = sys.argv[1:]
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 for key in (signal.SIGINT, signal.SIGQUIT, signal.SIGTTOU):
     signal.signal(key, lambda *_: None)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and what is ignored is inherited
 before = termios.tcgetattr(0)
 
 def start():
