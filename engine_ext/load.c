@@ -1,14 +1,7 @@
 // Brings experts into slots: from the mirror straight, else through the stage pool.
 #include <string.h>
-#include <time.h>
 
 #include "tier.h"
-
-static uint64_t now_ns(void) {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t) ts.tv_sec * 1000000000u + (uint64_t) ts.tv_nsec;
-}
 
 static char * slot_address(const struct st_class * c, int32_t slot) {
     return (char *) ggml_backend_buffer_get_base(c->arena) + (size_t) slot * c->stride;
@@ -82,7 +75,7 @@ int st_fill_piece(void * ctx, const struct st_job * job, int piece) {
 int st_load_blobs(struct st_tier * t, struct st_class * c, const struct st_load * loads, int n, ggml_backend_t compute) {
     const struct st_transport_i * io = t->transport->iface;
     struct st_phase_counters * count = st_now(t);
-    const uint64_t start = now_ns();
+    const uint64_t start = st_now_ns();
     uint64_t n_mirror = 0, n_staged = 0;
     int result = 0, next = 0, open = 0;
     // jobs[i] belongs to loads[i]; tag >= 0: the stage buffer; -1: not staged (mirror, or not loaded)
@@ -186,7 +179,7 @@ int st_load_blobs(struct st_tier * t, struct st_class * c, const struct st_load 
         ST_COUNT(count, bytes_copied, (uint64_t) n * c->blob_bytes);
     }
     if (compute) {
-        ST_COUNT(count, wait_ns, now_ns() - start);
+        ST_COUNT(count, wait_ns, st_now_ns() - start);
     }
     return result;
 }

@@ -1,6 +1,4 @@
 // The residency policy: which slots are homes, and the swaps of the adaptive tier.
-#include <time.h>
-
 #include "tier.h"
 
 #define ADAPT_EVERY 4  // rounds
@@ -100,12 +98,6 @@ static int swap(struct st_tier * t, int class_index, const struct st_swap * s) {
     return st_queue_blob(t, c, s->home, c->mirror[s->key]) < 0 ? -1 : 1;
 }
 
-static uint64_t now_ns(void) {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t) ts.tv_sec * 1000000000u + (uint64_t) ts.tv_nsec;
-}
-
 int st_policy_round(struct st_tier * t, ggml_backend_t compute) {
     const struct st_transport_i * io = t->transport->iface;
     t->round++;
@@ -127,7 +119,7 @@ int st_policy_round(struct st_tier * t, ggml_backend_t compute) {
     if (t->policy != ST_POLICY_ADAPTIVE || t->round % ADAPT_EVERY != 0 || atomic_load_explicit(&t->phase, memory_order_relaxed) != ST_PHASE_DECODE) {
         return 0;
     }
-    const uint64_t start = now_ns();
+    const uint64_t start = st_now_ns();
     // WAR: a home's slot may still be read by work queued on the compute stream.
     int result = io->copies_wait(t->transport, compute) < 0 ? st_fail(t, "the copy stream failed") : 0;
     uint64_t swaps = 0;
@@ -153,6 +145,6 @@ int st_policy_round(struct st_tier * t, ggml_backend_t compute) {
     }
     atomic_fetch_add_explicit(&t->swaps, swaps, memory_order_relaxed);
     atomic_fetch_add_explicit(&t->swap_rounds, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&t->swap_ns, now_ns() - start, memory_order_relaxed);
+    atomic_fetch_add_explicit(&t->swap_ns, st_now_ns() - start, memory_order_relaxed);
     return result;
 }

@@ -46,7 +46,6 @@ static long long ram_available(void) {
     return kib < 0 ? -1 : kib * 1024;
 }
 
-
 static void decide_profile(struct st_tier * t, enum st_profile wanted, struct st_modes * m) {
     m->profile_wanted = wanted;
     if (wanted != ST_PROFILE_AUTO) {

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #include <pthread.h>
 
@@ -178,6 +179,12 @@ void st_error_clear(struct st_tier * t);
 
 static inline struct st_phase_counters * st_now(struct st_tier * t) {
     return &t->counters[atomic_load_explicit(&t->phase, memory_order_relaxed)];
+}
+
+static inline uint64_t st_now_ns(void) {
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t) ts.tv_sec * 1000000000u + (uint64_t) ts.tv_nsec;
 }
 
 // tier.c. `inner`, shards (paths), groups and `pool_buffers` are set. 0 or -1; then st_tier_close all the same.

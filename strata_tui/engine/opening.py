@@ -51,7 +51,6 @@ class OpenModel:
     verify_every: int  # rounds between two checks of the cache; 0: none
     _profile: UsageProfile | None
     _switches: Switches
-    _filled: Counters  # what filling the slots counted; no reply's
     _cleanup: contextlib.ExitStack
     rounds: int = 0  # calls of llama_decode that succeeded
     modes: ModesState | None = None  # as of the last refresh()
@@ -63,7 +62,7 @@ class OpenModel:
         self._cleanup.close()
 
     def counters(self) -> Counters:
-        return read_counters(self.tier) - self._filled
+        return read_counters(self.tier)
 
     def note_usage(self) -> None:
         """Keeps the experts' usage for the next start; on the thread that decodes."""
@@ -182,7 +181,6 @@ def open_model(
             verify_every=options.verify_cache,
             _profile=profile,
             _switches=switches,
-            _filled=read_counters(tier),
             _cleanup=stack.pop_all(),
         )
     opened.refresh()
