@@ -13,11 +13,13 @@
     X(picks)        /* routed picks: one per token, layer and used expert */                            \
     X(hits)         /* picks whose expert was resident when its layer (or its part of a batch) ran */   \
     X(misses)       /* picks - hits */                                                                  \
-    X(loads)        /* blobs brought into a slot */                                                     \
+    X(loads)        /* blobs brought to the device */                                                   \
     X(loads_mirror) /* ... of these, copied straight from the mirror */                                 \
     X(loads_staged) /* ... of these, put together in a stage buffer from the mapped file */             \
     X(evictions)    /* residents that lost their slot to another expert */                              \
-    X(bytes_copied) /* bytes queued to slots */                                                         \
+    X(bytes_copied) /* bytes queued to the device */                                                    \
+    X(streamed)     /* blobs that passed through the ring, once for each batch */                       \
+    X(moved)        /* ... of these, copied from their own slots */                                     \
     X(rounds)       /* graphs computed that hold expert operations */                                   \
     X(cuts)         /* places where a graph was cut to read expert ids */                               \
     X(split_passes) /* passes beyond the first of an operation that was run in several token windows */ \

@@ -23,13 +23,14 @@ int st_backend_init(struct st_backend * b) {
     b->slot  = calloc(n, sizeof *b->slot);
     b->mark  = calloc(n, sizeof *b->mark);
     b->loads = calloc(n, sizeof *b->loads);
-    return b->order && b->count && b->slot && b->mark && b->loads ? 0 : -1;
+    b->posted = b->tier->transport->iface->event_new(b->tier->transport);
+    return b->posted && b->order && b->count && b->slot && b->mark && b->loads ? 0 : -1;
 }
 
 void st_backend_free(struct st_backend * b) {
     struct st_transport * io = b->tier->transport;
     if (b->inner) {
-        ggml_backend_synchronize(b->inner);
+        (void) st_sync(b);
         if (b->tier->compute == b->inner) {
             b->tier->compute = NULL;  // idle now, and soon gone
         }
@@ -46,6 +47,10 @@ void st_backend_free(struct st_backend * b) {
     if (b->scratch) {
         ggml_backend_buffer_free(b->scratch);
     }
+    if (b->posted) {
+        io->iface->event_free(io, b->posted);
+    }
+    st_prompt_free(b);
     free(b->order);
     free(b->count);
     free(b->slot);
@@ -57,16 +62,53 @@ static bool is_expert_tensor(const struct st_tier * t, const struct ggml_tensor 
     return tensor && tensor->buffer && tensor->buffer->buft == &t->buft;
 }
 
-static enum ggml_status run(struct st_backend * b, struct ggml_cgraph * graph, int first, int end) {
+// ---- the compute stream
+
+struct posted {
+    struct st_backend * b;
+    struct ggml_cgraph piece;
+};
+
+static void compute_posted(void * arg) {
+    struct posted * p = arg;
+    const enum ggml_status status = p->b->inner->iface.graph_compute(p->b->inner, &p->piece);
+    if (status != GGML_STATUS_SUCCESS) {
+        atomic_store(&p->b->failed, status);
+    }
+    free(p);
+}
+
+enum ggml_status st_run(struct st_backend * b, const struct ggml_cgraph * piece) {
+    struct st_transport * io = b->tier->transport;
+    if (!io->iface->post) {
+        return b->inner->iface.graph_compute(b->inner, (struct ggml_cgraph *) piece);
+    }
+    struct posted * p = malloc(sizeof *p);
+    if (p) {
+        *p = (struct posted) { b, *piece };
+    }
+    if (!p || io->iface->post(io, compute_posted, p) < 0) {
+        free(p);
+        return st_status(st_fail(b->tier, "out of memory"));
+    }
+    return GGML_STATUS_SUCCESS;
+}
+
+enum ggml_status st_run_part(struct st_backend * b, struct ggml_cgraph * graph, int first, int end) {
     if (first >= end) {
         return GGML_STATUS_SUCCESS;
     }
-    struct ggml_cgraph piece = ggml_graph_view(graph, first, end);
-    return b->inner->iface.graph_compute(b->inner, &piece);
+    const struct ggml_cgraph piece = ggml_graph_view(graph, first, end);
+    return st_run(b, &piece);
 }
 
-bool st_cancelled(const struct st_tier * t) {
-    return atomic_load_explicit(&t->cancel, memory_order_relaxed);
+enum ggml_status st_sync(struct st_backend * b) {
+    struct st_transport * io = b->tier->transport;
+    if (io->iface->post && (io->iface->mark(io, b->inner, b->posted) < 0 || io->iface->wait(io, b->posted) < 0)) {
+        return st_status(st_fail(b->tier, "the compute stream failed"));
+    }
+    ggml_backend_synchronize(b->inner);
+    return (enum ggml_status) atomic_exchange(&b->failed, 0);
 }
 
 int st_grow(struct st_backend * b, struct st_memory * m, size_t size) {
@@ -122,25 +164,31 @@ void st_upload(struct st_backend * b, struct ggml_tensor * tensor, const void * 
     }
 }
 
-// Waits for the compute stream and reads the ids. On return everything queued before is done.
-static int read_ids(struct st_backend * b, const struct st_group * g, const struct ggml_tensor * ids, struct picks * p) {
+int st_reads_experts(struct st_backend * b, const struct ggml_tensor * node, const struct st_slice ** slice) {
     struct st_tier * t = b->tier;
-    if (ids->type != GGML_TYPE_I32 || ids->nb[0] != sizeof(int32_t) || ids->nb[1] % sizeof(int32_t) != 0 || ids->ne[2] != 1 || ids->ne[3] != 1) {
-        return st_fail(t, "layer %d: the router's ids have an unknown layout", g->layer);
+    *slice = NULL;
+    const bool first = is_expert_tensor(t, node->src[0]);
+    if (!first && !is_expert_tensor(t, node->src[1])) {
+        return 0;
     }
-    const size_t bytes = ggml_nbytes(ids);
-    if (st_grow(b, &b->ids_host, bytes) < 0) {
-        return -1;
+    if (first && (node->op == GGML_OP_VIEW || node->op == GGML_OP_RESHAPE || node->op == GGML_OP_PERMUTE || node->op == GGML_OP_TRANSPOSE)) {
+        return 0;  // reads nothing; an operation on the view is refused
     }
-    if (b->inner->iface.get_tensor_async) {
-        b->inner->iface.get_tensor_async(b->inner, ids, b->ids_host.data, 0, bytes);
-        ggml_backend_synchronize(b->inner);
-    } else {
-        ggml_backend_synchronize(b->inner);
-        ggml_backend_tensor_get(ids, b->ids_host.data, 0, bytes);
+    *slice = first && node->op == GGML_OP_MUL_MAT_ID ? node->src[0]->extra : NULL;
+    if (!*slice) {
+        return st_fail(t, "operation %s reads expert tensor %s in a way that is not supported", ggml_op_name(node->op), node->src[first ? 0 : 1]->name);
     }
-    *p = (struct picks) { .group = g, .class_ = &t->classes[g->class_index], .ids = b->ids_host.data,
-                          .stride = (int64_t) (ids->nb[1] / sizeof(int32_t)), .used = ids->ne[0], .tokens = ids->ne[1] };
+    return t->slots_total == 0 ? st_fail(t, "the slots were not allocated") : 0;
+}
+
+bool st_ids_known(const struct ggml_tensor * ids) {
+    return ids->type == GGML_TYPE_I32 && ids->nb[0] == sizeof(int32_t) && ids->nb[1] % sizeof(int32_t) == 0 && ids->ne[2] == 1 && ids->ne[3] == 1;
+}
+
+int st_count_picks(struct st_backend * b, const struct st_group * g, const struct ggml_tensor * ids, const int32_t * host, struct picks * p) {
+    struct st_tier * t = b->tier;
+    *p = (struct picks) { .group = g, .class_ = &t->classes[g->class_index], .ids = host, .stride = (int64_t) (ids->nb[1] / sizeof(int32_t)),
+                          .used = ids->ne[0], .tokens = ids->ne[1] };
     b->stamp++;
     for (int64_t i = 0; i < p->tokens; i++) {
         for (int64_t k = 0; k < p->used; k++) {
@@ -156,8 +204,30 @@ static int read_ids(struct st_backend * b, const struct st_group * g, const stru
             b->count[e]++;
         }
     }
-    ST_COUNT(st_now(t), cuts, 1);
     return 0;
+}
+
+// Waits for the compute stream and reads the ids. On return everything queued before is done.
+static int read_ids(struct st_backend * b, const struct st_group * g, const struct ggml_tensor * ids, struct picks * p) {
+    struct st_tier * t = b->tier;
+    if (!st_ids_known(ids)) {
+        return st_fail(t, "layer %d: the router's ids have an unknown layout", g->layer);
+    }
+    const size_t bytes = ggml_nbytes(ids);
+    if (st_grow(b, &b->ids_host, bytes) < 0) {
+        return -1;
+    }
+    if (b->inner->iface.get_tensor_async) {
+        b->inner->iface.get_tensor_async(b->inner, ids, b->ids_host.data, 0, bytes);
+    }
+    if (st_sync(b) != GGML_STATUS_SUCCESS) {
+        return st_fail(t, "layer %d could not be computed", g->layer);
+    }
+    if (!b->inner->iface.get_tensor_async) {
+        ggml_backend_tensor_get(ids, b->ids_host.data, 0, bytes);
+    }
+    ST_COUNT(st_now(t), cuts, 1);
+    return st_count_picks(b, g, ids, b->ids_host.data, p);
 }
 
 // Two contexts share the slots, each with a compute stream of its own. Loads are ordered against the stream
@@ -311,36 +381,37 @@ enum ggml_status st_graph_compute(struct st_backend * b, struct ggml_cgraph * gr
     }
     for (int i = 0; i < graph->n_nodes && status == GGML_STATUS_SUCCESS; i++) {
         struct ggml_tensor * node = graph->nodes[i];
-        if (!is_expert_tensor(t, node->src[0])) {
-            if (is_expert_tensor(t, node->src[1])) {
-                status = st_status(st_fail(t, "operation %s reads expert tensor %s in a way that is not supported", ggml_op_name(node->op), node->src[1]->name));
-            }
+        const struct st_slice * slice;
+        if (st_reads_experts(b, node, &slice) < 0) {
+            status = GGML_STATUS_FAILED;
+            break;
+        }
+        if (!slice) {
             continue;
-        }
-        if (node->op == GGML_OP_VIEW || node->op == GGML_OP_RESHAPE || node->op == GGML_OP_PERMUTE || node->op == GGML_OP_TRANSPOSE) {
-            continue;  // reads nothing; an operation on the view is refused below
-        }
-        const struct st_slice * slice = node->src[0]->extra;
-        if (node->op != GGML_OP_MUL_MAT_ID || !slice) {
-            status = st_status(st_fail(t, "operation %s reads expert tensor %s in a way that is not supported", ggml_op_name(node->op), node->src[0]->name));
-            break;
-        }
-        if (t->slots_total == 0) {
-            status = st_status(st_fail(t, "the slots were not allocated"));
-            break;
         }
         if (!counted) {
             counted = true;
             ST_COUNT(st_now(t), rounds, 1);
-            if ((t->compute != b->inner && change_stream(t, b->inner) < 0) || st_policy_round(t, b->inner) < 0) {  // swaps copy, too
+            if (t->compute != b->inner && change_stream(t, b->inner) < 0) {
                 status = GGML_STATUS_FAILED;
+                break;
+            }
+            if (t->stream_from > 0 && node->src[2]->ne[1] >= t->stream_from) {
+                return st_prompt_compute(b, graph);
+            }
+            const int back = st_ring_give_back(t, b->inner);
+            if (back != 0 || st_policy_round(t, b->inner) < 0) {  // swaps copy, too
+                status = back > 0 ? GGML_STATUS_ABORTED : GGML_STATUS_FAILED;
                 break;
             }
         }
         const struct st_group * g = &t->groups[slice->group];
         struct ggml_tensor * ids  = node->src[2];
         if (ids != ids_now || g != group_now || n_list == MAX_REWRITTEN) {
-            status = run(b, graph, start, i);
+            status = st_run_part(b, graph, start, i);
+            if (t->transport->iface->post && status == GGML_STATUS_SUCCESS) {
+                status = st_sync(b);  // what is posted reads the graph later
+            }
             restore(list, &n_list);
             start = i;
             if (status == GGML_STATUS_SUCCESS && st_cancelled(t)) {
@@ -365,7 +436,7 @@ enum ggml_status st_graph_compute(struct st_backend * b, struct ggml_cgraph * gr
             }
         }
         if (split) {
-            status = run(b, graph, start, i);
+            status = st_run_part(b, graph, start, i);
             if (status == GGML_STATUS_SUCCESS) {
                 status = st_run_split(b, node, slice, &p, split_ops == 0, split_ops % 2 == 0);
             }
@@ -379,7 +450,11 @@ enum ggml_status st_graph_compute(struct st_backend * b, struct ggml_cgraph * gr
     }
     if (status == GGML_STATUS_SUCCESS) {
         // A graph without expert operations goes on untouched, with its uid.
-        status = start == 0 && n_list == 0 ? b->inner->iface.graph_compute(b->inner, graph) : run(b, graph, start, graph->n_nodes);
+        status = start == 0 && n_list == 0 ? st_run(b, graph) : st_run_part(b, graph, start, graph->n_nodes);
+    }
+    if (t->transport->iface->post) {  // what is posted reads the graph later
+        const enum ggml_status ended = st_sync(b);
+        status = status == GGML_STATUS_SUCCESS ? ended : status;
     }
     restore(list, &n_list);
     return status;

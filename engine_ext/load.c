@@ -1,9 +1,10 @@
 // Brings experts into slots: from the mirror straight, else through the stage pool.
+#include <assert.h>
 #include <string.h>
 
 #include "tier.h"
 
-static char * slot_address(const struct st_class * c, int32_t slot) {
+char * st_slot_address(const struct st_class * c, int32_t slot) {
     return (char *) ggml_backend_buffer_get_base(c->arena) + (size_t) slot * c->stride;
 }
 
@@ -17,23 +18,10 @@ void st_poison_slot(struct st_class * c, int32_t slot) {
 }
 #endif
 
-// Queues the copy of one staged blob. 0 or -1.
-static int queue_staged(struct st_tier * t, struct st_class * c, const struct st_load * load, int buffer) {
-    struct st_copy copies[ST_MAX_SLICES];
-    for (int i = 0; i < c->n_runs; i++) {
-        copies[i] = (struct st_copy) { c->runs[i].offset, slot_address(c, load->slot) + c->runs[i].offset, c->runs[i].size };
-    }
-    st_stage_ready(&t->pool, buffer);
-    if (st_stage_queue(&t->pool, buffer, copies, c->n_runs) < 0) {
-        return st_fail(t, "a copy to slot %d failed", load->slot);
-    }
-    return 0;
-}
-
 // Queues the copy of a blob that stays where it is (the mirror's).
 int st_queue_blob(struct st_tier * t, struct st_class * c, int32_t slot, const uint8_t * blob) {
     for (int i = 0; i < c->n_runs; i++) {
-        if (t->transport->iface->copy(t->transport, slot_address(c, slot) + c->runs[i].offset, blob + c->runs[i].offset, c->runs[i].size) < 0) {
+        if (t->transport->iface->copy(t->transport, st_slot_address(c, slot) + c->runs[i].offset, blob + c->runs[i].offset, c->runs[i].size) < 0) {
             return st_fail(t, "a copy to slot %d failed", slot);
         }
     }
@@ -42,13 +30,29 @@ int st_queue_blob(struct st_tier * t, struct st_class * c, int32_t slot, const u
 
 #define PIECE_BYTES ((size_t) 256 << 10)
 
-// A blob is filled in pieces, so that several threads share the one blob that decode waits for.
-int st_fill_pieces(const struct st_class * c) {
-    int n = 0;
-    for (int s = 0; s < c->n_slices; s++) {
-        n += (int) ((ggml_row_size(c->type[s], c->ne0[s]) * (size_t) c->ne1[s] + PIECE_BYTES - 1) / PIECE_BYTES);
+static int pieces_of(size_t bytes) {
+    return (int) ((bytes + PIECE_BYTES - 1) / PIECE_BYTES);
+}
+
+void st_job_blob(const struct st_tier * t, struct st_job * job, int class_index, int32_t key) {
+    const struct st_class * c = &t->classes[class_index];
+    *job = (struct st_job) { .key = key, .tag = -1, .class_index = class_index, .slice = -1, .mapped = t->modes.profile == ST_PROFILE_RAM };
+    for (int s = 0; s < c->n_slices; s++) {  // in pieces, so that several threads share the one blob that decode waits for
+        job->n_pieces += pieces_of(ggml_row_size(c->type[s], c->ne0[s]) * (size_t) c->ne1[s]);
     }
-    return n;
+}
+
+void st_job_slices(const struct st_tier * t, struct st_job * job, const struct st_slice * slice, int32_t expert, int32_t count) {
+    const struct st_group * g = &t->groups[slice->group];
+    *job = (struct st_job) { .key = g->first_key + expert, .tag = -1, .class_index = g->class_index, .slice = slice->index, .count = count,
+                             .mapped = t->modes.profile == ST_PROFILE_RAM, .n_pieces = pieces_of(slice->bytes * (size_t) count) };
+}
+
+// Piece `piece` of `bytes` bytes that begin with an expert's slice.
+static int fill_part(const struct st_tier * t, const struct st_slice * slice, int32_t expert, size_t bytes, int piece, char * dst, bool mapped) {
+    const size_t offset = (size_t) piece * PIECE_BYTES;
+    const size_t size   = bytes - offset < PIECE_BYTES ? bytes - offset : PIECE_BYTES;
+    return st_experts_read(t, slice, expert, offset, size, dst + offset, mapped);
 }
 
 int st_fill_piece(void * ctx, const struct st_job * job, int piece) {
@@ -59,27 +63,125 @@ int st_fill_piece(void * ctx, const struct st_job * job, int piece) {
     if (t->fault == ST_FAULT_NEXT_EXPERT) {
         expert = (expert + 1) % g->n_experts;
     }
+    if (job->slice >= 0) {
+        const struct st_slice * slice = &g->slices[job->slice];
+        return fill_part(t, slice, expert, slice->bytes * (size_t) job->count, piece, job->dst, job->mapped);
+    }
     for (int s = 0; s < g->n_slices; s++) {
         const struct st_slice * slice = &g->slices[s];
-        const int n = (int) ((slice->bytes + PIECE_BYTES - 1) / PIECE_BYTES);
+        const int n = pieces_of(slice->bytes);
         if (piece < n) {
-            const size_t offset = (size_t) piece * PIECE_BYTES;
-            const size_t size   = slice->bytes - offset < PIECE_BYTES ? slice->bytes - offset : PIECE_BYTES;
-            return st_experts_read(t, slice, expert, offset, size, (char *) job->dst + slice->slot_offset + offset, job->mapped);
+            return fill_part(t, slice, expert, slice->bytes, piece, (char *) job->dst + slice->slot_offset, job->mapped);
         }
         piece -= n;
     }
     return -1;
 }
 
+// What could not be read.
+static int fail_read(struct st_tier * t, const struct st_job * job) {
+    const struct st_class * c = &t->classes[job->class_index];
+    const struct st_group * g = &t->groups[c->key_group[job->key]];
+    return st_fail(t, "expert %d of layer %d could not be read from %s (is the file still whole?)", job->key - g->first_key, g->layer,
+                   t->shards[g->slices[0].shard].path);
+}
+
+int st_stage_run(struct st_tier * t, const struct st_staged * work, int n) {
+    int result = 0, next = 0, open = 0;
+    struct st_job * jobs = t->jobs;  // jobs[i] belongs to item i; its tag is the stage buffer
+    assert(n <= t->n_jobs);
+    while (result == 0 && (next < n || open > 0)) {
+        if (st_cancelled(t)) {
+            result = 1;
+            break;
+        }
+        bool claimed = false;
+        if (next < n) {
+            const int straight = work->straight(work->ctx, next);
+            if (straight != 0) {
+                result = straight < 0 ? -1 : 0;
+                next++;
+                continue;
+            }
+            const int buffer = st_stage_try_claim(&t->pool);
+            if (buffer == -2) {
+                result = st_fail(t, "the copy stream failed");
+                break;
+            }
+            if (buffer >= 0) {
+                claimed = true;
+                work->job(work->ctx, next, &jobs[next]);
+                jobs[next].dst = t->pool.buffers[buffer].data;
+                jobs[next].tag = buffer;
+                st_stager_submit(&t->stager, &jobs[next]);
+                next++;
+                open++;
+            }
+        }
+        if (claimed && next < n) {
+            continue;  // start every fill that has a buffer before waiting for one
+        }
+        if (open > 0) {
+            struct st_job * job = st_stager_collect(&t->stager);
+            open--;
+            if (job->failed) {
+                st_stage_give_up(&t->pool, job->tag);
+                result = fail_read(t, job);
+                break;
+            }
+            st_stage_ready(&t->pool, job->tag);
+            result = work->queue(work->ctx, (int) (job - jobs), job->tag);
+        } else if (st_stage_wait_oldest(&t->pool) <= 0) {  // every buffer is in flight: back-pressure
+            result = st_fail(t, "no stage buffer can become free");
+        }
+    }
+    for (; open > 0; open--) {  // a failure or a cancel: nothing more is queued, but no fill may be left running
+        st_stage_give_up(&t->pool, st_stager_collect(&t->stager)->tag);
+    }
+    return result;
+}
+
+// ---- blobs into slots
+
+struct blobs {
+    struct st_tier * t;
+    struct st_class * c;
+    const struct st_load * loads;
+    uint64_t n_mirror, n_staged;
+};
+
+static int straight_blob(void * ctx, int i) {
+    struct blobs * b     = ctx;
+    const uint8_t * blob = b->c->mirror ? b->c->mirror[b->loads[i].key] : NULL;
+    if (!blob) {
+        return 0;
+    }
+    b->n_mirror++;
+    return st_queue_blob(b->t, b->c, b->loads[i].slot, blob) < 0 ? -1 : 1;
+}
+
+static void blob_job(void * ctx, int i, struct st_job * job) {
+    const struct blobs * b = ctx;
+    st_job_blob(b->t, job, (int) (b->c - b->t->classes), b->loads[i].key);
+}
+
+static int queue_blob(void * ctx, int i, int buffer) {
+    struct blobs * b         = ctx;
+    const struct st_class * c = b->c;
+    struct st_copy copies[ST_MAX_SLICES];
+    for (int k = 0; k < c->n_runs; k++) {
+        copies[k] = (struct st_copy) { c->runs[k].offset, st_slot_address(c, b->loads[i].slot) + c->runs[k].offset, c->runs[k].size };
+    }
+    b->n_staged++;
+    return st_stage_queue(&b->t->pool, buffer, copies, c->n_runs) < 0 ? st_fail(b->t, "a copy to slot %d failed", b->loads[i].slot) : 0;
+}
+
 int st_load_blobs(struct st_tier * t, struct st_class * c, const struct st_load * loads, int n, ggml_backend_t compute) {
     const struct st_transport_i * io = t->transport->iface;
     struct st_phase_counters * count = st_now(t);
     const uint64_t start = st_now_ns();
-    uint64_t n_mirror = 0, n_staged = 0;
-    int result = 0, next = 0, open = 0;
-    // jobs[i] belongs to loads[i]; tag >= 0: the stage buffer; -1: not staged (mirror, or not loaded)
-    struct st_job * jobs = t->jobs;
+    struct blobs blobs = { t, c, loads, 0, 0 };
+    int result = 0;
 
     // WAR: the slots that are about to change may still be read by work queued on the compute stream.
     // (Without one, at the start, nothing has read a slot yet.)
@@ -94,64 +196,8 @@ int st_load_blobs(struct st_tier * t, struct st_class * c, const struct st_load 
         st_poison_slot(c, loads[i].slot);
     }
 #endif
-    while (result == 0 && (next < n || open > 0)) {
-        if (atomic_load_explicit(&t->cancel, memory_order_relaxed)) {
-            result = 1;
-            break;
-        }
-        bool claimed = false;
-        if (next < n) {
-            const uint8_t * blob = c->mirror ? c->mirror[loads[next].key] : NULL;
-            jobs[next].tag = -1;
-            if (blob) {
-                result = st_queue_blob(t, c, loads[next].slot, blob);
-                next++;
-                n_mirror++;
-                continue;
-            }
-            const int buffer = st_stage_try_claim(&t->pool);
-            if (buffer == -2) {
-                result = st_fail(t, "the copy stream failed");
-                break;
-            }
-            if (buffer >= 0) {
-                claimed = true;
-                jobs[next].key      = loads[next].key;
-                jobs[next].dst      = t->pool.buffers[buffer].data;
-                jobs[next].tag      = buffer;
-                jobs[next].class_index = (int) (c - t->classes);
-                jobs[next].n_pieces = st_fill_pieces(c);
-                jobs[next].mapped   = t->modes.profile == ST_PROFILE_RAM;
-                st_stager_submit(&t->stager, &jobs[next]);
-                next++;
-                open++;
-            }
-        }
-        if (claimed && next < n) {
-            continue;  // start every fill that has a buffer before waiting for one
-        }
-        if (open > 0) {
-            struct st_job * job = st_stager_collect(&t->stager);
-            const int i = (int) (job - jobs);
-            open--;
-            if (job->failed) {
-                st_stage_give_up(&t->pool, job->tag);
-                job->tag = -1;
-                const struct st_group * g = &t->groups[c->key_group[job->key]];
-                result = st_fail(t, "expert %d of layer %d could not be read from %s (is the file still whole?)", job->key - g->first_key,
-                                 g->layer, t->shards[g->slices[0].shard].path);
-                break;
-            }
-            result = queue_staged(t, c, &loads[i], job->tag);
-            n_staged++;
-        } else if (st_stage_wait_oldest(&t->pool) <= 0) {  // every buffer is in flight: back-pressure
-            result = st_fail(t, "no stage buffer can become free");
-        }
-    }
-    for (; open > 0; open--) {  // a failure or a cancel: nothing more is queued, but no fill may be left running
-        struct st_job * job = st_stager_collect(&t->stager);
-        st_stage_give_up(&t->pool, job->tag);
-        job->tag = -1;
+    if (result == 0) {
+        result = st_stage_run(t, &(struct st_staged) { &blobs, straight_blob, blob_job, queue_blob }, n);
     }
     const bool recorded = io->record(t->transport, t->group_event) == 0;
     t->loaded = t->loaded || recorded;
@@ -174,8 +220,8 @@ int st_load_blobs(struct st_tier * t, struct st_class * c, const struct st_load 
     }
     if (result == 0 && compute) {  // the phases count what a reply needed, not what fills slots before it
         ST_COUNT(count, loads, n);
-        ST_COUNT(count, loads_mirror, n_mirror);
-        ST_COUNT(count, loads_staged, n_staged);
+        ST_COUNT(count, loads_mirror, blobs.n_mirror);
+        ST_COUNT(count, loads_staged, blobs.n_staged);
         ST_COUNT(count, bytes_copied, (uint64_t) n * c->blob_bytes);
     }
     if (compute) {

@@ -31,11 +31,10 @@ static uint8_t * place(struct st_tier * t, size_t stride, size_t limit, size_t *
     }
     if (t->transport->iface->can_pin && !chunk->pinned) {  // pageable memory would be slower than the page cache it duplicates
         t->transport->iface->memory_free(t->transport, chunk);
-        pthread_mutex_lock(&t->lock);
-        t->modes.refused_bytes += size;
-        pthread_mutex_unlock(&t->lock);
+        t->mirror_refused = size;
         return NULL;
     }
+    t->mirror_refused = 0;
     m->n_chunks++;
     m->bytes += size;
     *used = stride;
@@ -43,7 +42,6 @@ static uint8_t * place(struct st_tier * t, size_t stride, size_t limit, size_t *
 }
 
 int64_t st_mirror_fill(struct st_tier * t, size_t limit, int step) {
-    const bool mapped = t->modes.profile == ST_PROFILE_RAM;
     int64_t left = 0;
     int open     = 0;
     bool full = t->mirror_full, failed = false;
@@ -59,7 +57,7 @@ int64_t st_mirror_fill(struct st_tier * t, size_t limit, int step) {
             if (c->mirror[key]) {
                 continue;
             }
-            if (open == step || open == t->max_experts) {
+            if (open == step || open == t->n_jobs) {
                 left++;
                 continue;
             }
@@ -68,7 +66,8 @@ int64_t st_mirror_fill(struct st_tier * t, size_t limit, int step) {
                 full = true;
                 break;
             }
-            t->jobs[open] = (struct st_job) { .key = key, .dst = at, .tag = open, .class_index = k, .mapped = mapped, .n_pieces = st_fill_pieces(c) };
+            st_job_blob(t, &t->jobs[open], k, key);
+            t->jobs[open].dst = at;
             st_stager_submit(&t->stager, &t->jobs[open]);
             open++;
         }

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "tier.h"
 
@@ -30,22 +29,6 @@ static int threads_for(const struct st_tier * t, enum st_profile profile) {
     return n <= 2 ? 1 : n / 2 > 8 ? 8 : n / 2;
 }
 
-// MemAvailable in bytes, or -1. (Limits of control groups are the planner's, who sets the pool's size.)
-static long long ram_available(void) {
-    FILE * f = fopen("/proc/meminfo", "r");
-    char line[128];
-    long long kib = -1;
-    while (f && fgets(line, sizeof line, f)) {
-        if (sscanf(line, "MemAvailable: %lld kB", &kib) == 1) {
-            break;
-        }
-    }
-    if (f) {
-        fclose(f);
-    }
-    return kib < 0 ? -1 : kib * 1024;
-}
-
 static void decide_profile(struct st_tier * t, enum st_profile wanted, struct st_modes * m) {
     m->profile_wanted = wanted;
     if (wanted != ST_PROFILE_AUTO) {
@@ -64,7 +47,7 @@ static void decide_profile(struct st_tier * t, enum st_profile wanted, struct st
              m->profile == ST_PROFILE_RAM ? "ram" : "ssd", 100 * cached);
 }
 
-static bool decide_pin(struct st_tier * t, enum st_pin wanted, struct st_modes * m, size_t bytes) {
+static bool decide_pin(struct st_tier * t, enum st_pin wanted, struct st_modes * m, size_t bytes, int64_t available) {
     m->pin_wanted = wanted;
     if (!t->transport->iface->can_pin) {
         snprintf(m->pin_reason, sizeof m->pin_reason, "not applicable: no GPU");
@@ -74,16 +57,16 @@ static bool decide_pin(struct st_tier * t, enum st_pin wanted, struct st_modes *
         snprintf(m->pin_reason, sizeof m->pin_reason, "chosen");
         return false;
     }
-    const long long available = ram_available();
-    if (wanted == ST_PIN_AUTO && available >= 0 && (unsigned long long) available < bytes + ((size_t) PIN_FLOOR_GIB << 30)) {
-        snprintf(m->pin_reason, sizeof m->pin_reason, "auto: off, only %.1f GiB of RAM available", (double) available / (1 << 30));
+    if (wanted == ST_PIN_AUTO && available >= 0 && (uint64_t) available < bytes + ((uint64_t) PIN_FLOOR_GIB << 30)) {
+        snprintf(m->pin_reason, sizeof m->pin_reason, "auto: off, only %.1f GiB of RAM available (the floor is %d)", (double) available / (1 << 30), PIN_FLOOR_GIB);
         return false;
     }
     snprintf(m->pin_reason, sizeof m->pin_reason, wanted == ST_PIN_ON ? "chosen" : "auto: on");
     return true;
 }
 
-int st_pool_apply(struct st_tier * t, enum st_pin pin, enum st_profile profile) {
+int st_pool_apply(struct st_tier * t, enum st_pin pin, enum st_profile profile, int64_t available) {
+    t->mirror_full = t->mirror_full && t->mirror_refused == 0;  // asked again: the driver may agree this time
     if (t->n_groups == 0) {  // a dense model has nothing to stage
         pthread_mutex_lock(&t->lock);
         t->modes.pin_wanted     = pin;
@@ -98,7 +81,7 @@ int st_pool_apply(struct st_tier * t, enum st_pin pin, enum st_profile profile) 
     decide_profile(t, profile, &m);
     const int n        = t->pool_buffers;
     const size_t bytes = t->max_stride * (size_t) n;
-    const bool try_pin = decide_pin(t, pin, &m, bytes);
+    const bool try_pin = decide_pin(t, pin, &m, bytes, available);
 
     if (t->pool_built) {
         if (st_stage_drain(&t->pool) < 0) {

@@ -5,13 +5,22 @@
 
 #include "tier.h"
 
-#define BATCH 64  // blobs between two reports; the copy stream does not idle in between
+// Blobs between two reports: at the end of a batch the threads run out of work, so it is long, but a slow disk's
+// is short.
+#define BATCH_FIRST 64
+#define BATCH_MOST 512
+#define BATCH_NS 100000000u
 
 struct ranked {
     float usage;
     int32_t tie;  // spreads equals over the layers
     int32_t key;
 };
+
+static int later_key(const void * a, const void * b) {
+    const struct ranked * x = a, * y = b;
+    return x->key > y->key ? -1 : 1;
+}
 
 static int hotter(const void * a, const void * b) {
     const struct ranked * x = a, * y = b;
@@ -49,14 +58,18 @@ int64_t st_prefill(struct st_tier * t, const float * usage, bool (*step)(void * 
         total += t->classes[k].n_slots;
     }
     t->compute = NULL;  // these copies are ordered before no stream yet: the next one that reads takes over
-    struct st_load loads[BATCH];
+    struct st_load loads[BATCH_MOST];
+    int most = BATCH_FIRST;
     for (int k = 0; k < t->n_classes; k++) {
         struct st_class * c  = &t->classes[k];
         struct ranked * list = rank(t, k, usage);
         if (!list) {
             return st_fail(t, "out of memory");
         }
-        const int most = t->max_experts < BATCH ? t->max_experts : BATCH;  // st_load_blobs' jobs
+        const bool all = c->n_slots >= c->n_keys;
+        if (all) {  // in the order of the file: a layer's experts are neighbours then, and prompts read them in place
+            qsort(list, (size_t) c->n_keys, sizeof *list, later_key);
+        }
         for (int32_t left = c->n_slots; left > 0;) {  // coldest of the chosen first: the hottest end as the newest
             st_residency_begin(&c->residency);
             int n = 0;
@@ -67,12 +80,22 @@ int64_t st_prefill(struct st_tier * t, const float * usage, bool (*step)(void * 
                 loads[n++] = (struct st_load) { key, slot };
                 st_trace_add(t, c, slot, 'c', key);
             }
+            const uint64_t begun = st_now_ns();
             const int result = st_load_blobs(t, c, loads, n, NULL);
+            const uint64_t ns = st_now_ns() - begun;
+            most = ns > 2 * BATCH_NS && most > 1 ? most / 2 : ns < BATCH_NS && most < BATCH_MOST ? most * 2 : most;
             done += result == 0 ? n : 0;
             atomic_store_explicit(&t->slots_used, done, memory_order_relaxed);
             if (result < 0 || result > 0 || (step && !step(ctx, done, total))) {
                 free(list);
                 return result < 0 ? -1 : done;
+            }
+        }
+        if (all) {
+            qsort(list, (size_t) c->n_keys, sizeof *list, hotter);
+            st_residency_begin(&c->residency);
+            for (int32_t i = c->n_keys; i-- > 0;) {
+                st_residency_touch(&c->residency, c->residency.slot_of[list[i].key]);
             }
         }
         if (usage) {
@@ -86,8 +109,8 @@ int64_t st_prefill(struct st_tier * t, const float * usage, bool (*step)(void * 
 }
 
 int64_t st_refill(struct st_tier * t, int64_t n) {
-    struct st_load loads[BATCH];
-    const int most = t->max_experts < BATCH ? t->max_experts : BATCH;
+    struct st_load loads[BATCH_MOST];
+    const int most = BATCH_MOST;
     int64_t done   = 0;
     for (int k = 0; k < t->n_classes; k++) {
         struct st_class * c = &t->classes[k];
@@ -121,10 +144,11 @@ double st_fill_rate(struct st_tier * t, int n) {
     clock_gettime(CLOCK_MONOTONIC, &a);
     for (int i = 0; i < n || open > 0;) {
         const int buffer = i < n ? st_stage_try_claim(&t->pool) : -1;
-        if (buffer >= 0 && buffer < t->max_experts) {  // a job of its own for each buffer
+        if (buffer >= 0 && buffer < t->n_jobs) {  // a job of its own for each buffer
             struct st_class * c = &t->classes[i % t->n_classes];
-            t->jobs[buffer] = (struct st_job) { .key = (int32_t) ((int64_t) i * 7919 % c->n_keys), .dst = t->pool.buffers[buffer].data, .tag = buffer,
-                                                            .class_index = i % t->n_classes, .mapped = t->modes.profile == ST_PROFILE_RAM, .n_pieces = st_fill_pieces(c) };
+            st_job_blob(t, &t->jobs[buffer], i % t->n_classes, (int32_t) ((int64_t) i * 7919 % c->n_keys));
+            t->jobs[buffer].dst = t->pool.buffers[buffer].data;
+            t->jobs[buffer].tag = buffer;
             st_stager_submit(&t->stager, &t->jobs[buffer]);
             i++;
             open++;

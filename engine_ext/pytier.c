@@ -123,13 +123,14 @@ done:
 }
 
 static int tier_init(PyObject * self, PyObject * args, PyObject * kwargs) {
-    static char * names[] = { "device", "shards", "groups", "pool_buffers", "stager_threads", "copy_delay_us", "copy_seed", "fault", NULL };
+    static char * names[] = { "device", "shards", "groups", "pool_buffers", "stager_threads", "copy_delay_us", "copy_seed", "fault", "compute_delay_us", NULL };
     const char * device;
     PyObject * shards, * groups;
     int pool_buffers = 16, stager_threads = 0, fault = ST_FAULT_NONE;
-    unsigned int delay = 0;
+    unsigned int delay = 0, compute_delay = 0;
     unsigned long long seed = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sOO|$iiIKi:Tier", names, &device, &shards, &groups, &pool_buffers, &stager_threads, &delay, &seed, &fault)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sOO|$iiIKiI:Tier", names, &device, &shards, &groups, &pool_buffers, &stager_threads, &delay, &seed, &fault,
+                                     &compute_delay)) {
         return -1;
     }
     if (pool_buffers < 1 || pool_buffers > 4096 || stager_threads < 0 || stager_threads > ST_STAGER_MAX_THREADS) {
@@ -155,7 +156,7 @@ static int tier_init(PyObject * self, PyObject * args, PyObject * kwargs) {
     } else if (parse_table(t, shards, groups) == 0) {
         int result;
         Py_BEGIN_ALLOW_THREADS
-        result = st_tier_open(t, delay, seed);
+        result = st_tier_open(t, delay, compute_delay, seed);
         Py_END_ALLOW_THREADS
         if (result == 0) {
             ((struct py_tier *) self)->tier = t;
@@ -214,6 +215,7 @@ GETTER(abort_callback, PyLong_FromVoidPtr((void *) abort_callback))
 GETTER(abort_data, PyLong_FromVoidPtr(t))
 GETTER(blob_bytes, PyLong_FromSize_t(t->blob_bytes_all))
 GETTER(slot_bytes, PyLong_FromSize_t(t->max_stride))
+GETTER(stream_unit, PyLong_FromSize_t(st_ring_unit(t)))
 GETTER(n_experts, PyLong_FromLongLong(t->n_experts_all))
 GETTER(on_gpu, PyBool_FromLong(t->on_gpu))
 
@@ -224,6 +226,7 @@ static PyGetSetDef tier_getset[] = {
     { "abort_data", get_abort_data, NULL, "for llama_context_params.abort_callback_data", NULL },
     { "blob_bytes", get_blob_bytes, NULL, "bytes of all experts", NULL },
     { "slot_bytes", get_slot_bytes, NULL, "bytes of the largest slot, pads included", NULL },
+    { "stream_unit", get_stream_unit, NULL, "bytes of the largest unit that streams: a slice of every expert of a layer", NULL },
     { "n_experts", get_n_experts, NULL, "experts of all layers", NULL },
     { "on_gpu", get_on_gpu, NULL, "whether slots are in VRAM", NULL },
     { 0 },

@@ -113,7 +113,8 @@ static PyObject * tier_set_phase(PyObject * self, PyObject * args) {
 static PyObject * tier_set_modes(PyObject * self, PyObject * args) {
     struct st_tier * t = py_tier_of(self);
     int pin, profile;
-    if (!t || !PyArg_ParseTuple(args, "ii:set_modes", &pin, &profile)) {
+    long long available = -1;
+    if (!t || !PyArg_ParseTuple(args, "ii|L:set_modes", &pin, &profile, &available)) {
         return NULL;
     }
     if (pin < ST_PIN_AUTO || pin > ST_PIN_OFF || profile < ST_PROFILE_AUTO || profile > ST_PROFILE_SSD) {
@@ -122,7 +123,7 @@ static PyObject * tier_set_modes(PyObject * self, PyObject * args) {
     }
     int result;
     Py_BEGIN_ALLOW_THREADS
-    result = st_pool_apply(t, (enum st_pin) pin, (enum st_profile) profile);
+    result = st_pool_apply(t, (enum st_pin) pin, (enum st_profile) profile, available);
     Py_END_ALLOW_THREADS
     if (result < 0) {
         return py_tier_raise(self, t);
@@ -148,7 +149,7 @@ static PyObject * tier_modes(PyObject * self, PyObject * unused) {
                          m.profile_reason, "stager_threads", m.threads, "generation", (unsigned long long) m.generation, "pool_buffers", m.pool_buffers,
                          "pinned", (unsigned long long) (m.pinned_bytes + (can_pin ? t->mirror.bytes : 0)), "pageable",
                          (unsigned long long) (m.pageable_bytes + (can_pin ? 0 : t->mirror.bytes)), "refused",
-                         (unsigned long long) m.refused_bytes, "mirror", (unsigned long long) t->mirror.bytes);
+                         (unsigned long long) (m.refused_bytes + t->mirror_refused), "mirror", (unsigned long long) t->mirror.bytes);
 }
 
 static PyObject * phase_counters(struct st_phase_counters * c) {
@@ -410,6 +411,8 @@ static PyObject * tier_fill_rate(PyObject * self, PyObject * args) {
 PyMethodDef py_tier_methods[] = {
     { "refill", tier_refill, METH_VARARGS, "Copies up to n residents into their slots again and waits; between rounds. Returns their number." },
     { "fill_rate", tier_fill_rate, METH_VARARGS, "Bytes a second at which the stager fills n blobs, without copies; between rounds." },
+    { "set_stream", py_tier_set_stream, METH_VARARGS, "From how many tokens a batch streams (0: never), the ring's bytes, and whether it has memory of its own; between rounds." },
+    { "stream", py_tier_stream, METH_NOARGS, "The running batch's units, and the ring (any thread)." },
     { "set_policy", tier_set_policy, METH_VARARGS, "POLICY_LRU, POLICY_ADAPTIVE or POLICY_FROZEN; between rounds, from the thread that decodes." },
     { "swaps", tier_swaps, METH_NOARGS, "Swaps of the adaptive tier, its rounds and their host time in ns (any thread)." },
     { "usage", tier_usage, METH_NOARGS, "Picks of each expert, decayed: float32, in the order of the groups; between rounds." },

@@ -112,6 +112,7 @@ static void take(struct st_residency * r, int32_t s, int32_t key, int32_t * evic
     assert(key >= 0 && key < r->n_keys);
     assert(r->slot_of[key] < 0);
     assert(r->state[s] != ST_SLOT_LOADING);
+    assert(r->n_lent == 0);
     *evicted = -1;
     if (r->state[s] == ST_SLOT_RESIDENT) {
         *evicted = r->key_of[s];
@@ -145,6 +146,19 @@ void st_residency_reopen(struct st_residency * r, int32_t s) {
     r->state[s] = ST_SLOT_LOADING;
     r->n_resident--;
     st_residency_touch(r, s);
+}
+
+void st_residency_lend(struct st_residency * r, int32_t s) {
+    assert(r->state[s] == ST_SLOT_RESIDENT);
+    r->state[s] = ST_SLOT_LENT;
+    r->n_resident--;
+    r->n_lent++;
+}
+
+void st_residency_return(struct st_residency * r, int32_t s) {
+    assert(r->state[s] == ST_SLOT_LENT);
+    r->state[s] = ST_SLOT_LOADING;
+    r->n_lent--;
 }
 
 void st_residency_publish(struct st_residency * r, int32_t s) {

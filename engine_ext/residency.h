@@ -7,8 +7,9 @@
 // the others, the guests' slots, are claimed. Without homes (as at first) all slots are guests' and the policy
 // is plain LRU.
 //
-// A slot is FREE, LOADING (claimed: its bytes are about to change, or are changing) or RESIDENT
-// (published). Only a RESIDENT slot is found. The order "claim, copy, publish" is the caller's duty; what
+// A slot is FREE, LOADING (claimed: its bytes are about to change, or are changing), RESIDENT (published) or
+// LENT (its memory serves another end for a while; the expert keeps its place and comes back to it). Only a
+// RESIDENT slot is found. The order "claim, copy, publish" is the caller's duty; what
 // is kept here is that a slot leaves the table before its bytes can change, and that no slot that the
 // current group of experts uses is claimed for another.
 #ifndef STRATA_RESIDENCY_H
@@ -17,7 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum st_slot_state { ST_SLOT_FREE = 0, ST_SLOT_LOADING, ST_SLOT_RESIDENT };
+enum st_slot_state { ST_SLOT_FREE = 0, ST_SLOT_LOADING, ST_SLOT_RESIDENT, ST_SLOT_LENT };
 
 struct st_residency {
     int32_t n_keys;
@@ -32,7 +33,7 @@ struct st_residency {
     int32_t newest[2], oldest[2];  // ends of two lists: guests' slots, homes
     int32_t n_homes;
     uint64_t current;   // the running group
-    int32_t n_resident;
+    int32_t n_resident, n_lent;
 };
 
 // All slots FREE. Returns false when memory is short; `r` then needs no st_residency_free.
@@ -62,6 +63,12 @@ void st_residency_claim_home(struct st_residency * r, int32_t slot, int32_t key,
 
 // RESIDENT -> LOADING with the same key: its bytes are about to be copied again. In the running group.
 void st_residency_reopen(struct st_residency * r, int32_t slot);
+
+// RESIDENT -> LENT. Until all are returned nothing may be claimed.
+void st_residency_lend(struct st_residency * r, int32_t slot);
+
+// LENT -> LOADING with the same key and the same place in the order of use.
+void st_residency_return(struct st_residency * r, int32_t slot);
 
 // LOADING -> RESIDENT. Only after the copy's completion is ordered before every later read.
 void st_residency_publish(struct st_residency * r, int32_t slot);

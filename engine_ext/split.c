@@ -18,7 +18,9 @@ static enum ggml_status run_pass(struct st_backend * b, struct ggml_tensor * nod
     struct ggml_tensor * x = node->src[1];
     ggml_backend_buffer_type_t buft = ggml_backend_dev_buffer_type(t->inner);
     // The host arrays and the scratch were read by the previous pass.
-    ggml_backend_synchronize(b->inner);
+    if (st_sync(b) != GGML_STATUS_SUCCESS) {
+        return GGML_STATUS_FAILED;
+    }
     const size_t index_bytes = (size_t) rows * (sizeof(int32_t) * 2 + sizeof(int64_t));
     const size_t sizes[5] = { align128((size_t) rows * sizeof(int64_t)), align128((size_t) rows * sizeof(int32_t)), align128((size_t) rows * sizeof(int32_t)),
                               align128((size_t) (x->ne[0] * rows) * sizeof(float)), align128((size_t) (node->ne[0] * rows) * sizeof(float)) };
@@ -103,8 +105,9 @@ static enum ggml_status run_pass(struct st_backend * b, struct ggml_tensor * nod
         st_upload(b, leaf[0], to, (size_t) rows * sizeof *to);
         st_upload(b, leaf[1], from, (size_t) rows * sizeof *from);
         st_upload(b, leaf[2], slot, (size_t) rows * sizeof *slot);
-        status = b->inner->iface.graph_compute(b->inner, graph);
-        ggml_backend_synchronize(b->inner);  // the graph's tensors end with ctx
+        status = st_run(b, graph);
+        const enum ggml_status ended = st_sync(b);  // the graph's tensors end with ctx
+        status = status == GGML_STATUS_SUCCESS ? ended : status;
     }
     ggml_free(ctx);
     return status;

@@ -18,6 +18,8 @@ struct st_job {
     void * dst;      // where its blob is put together
     int tag;         // the caller's, for example the stage buffer
     int class_index; // the caller's
+    int slice;       // the caller's: one slice of `count` experts from `key` on, or -1: the whole blob of `key`
+    int32_t count;
     bool mapped;     // the caller's: copy from the mapping, or read
     int n_pieces;    // set by the caller, at least 1
     // Below: the stager's, under its lock.

@@ -19,6 +19,7 @@
 #include "ggml-backend-impl.h"
 #include "ggml-impl.h"
 #include "residency.h"
+#include "ring.h"
 #include "stage.h"
 #include "stager.h"
 #include "transport.h"
@@ -90,7 +91,7 @@ struct st_trace {  // the slot's last changes, a ring: for the report of a wrong
     struct {
         uint32_t round;
         int32_t key;
-        char what;  // c claimed, p published, a abandoned, h made a home, g made a guests' slot
+        char what;  // c claimed, p published, a abandoned, h made a home, g made a guests' slot, l lent
     } entry[ST_TRACE];
     uint32_t n;
 };
@@ -145,13 +146,25 @@ struct st_tier {
     struct st_stager stager;
     bool stager_built;
     int threads_wanted;    // 0: by profile
-    struct st_job * jobs;  // [max_experts]
+    struct st_job * jobs;  // [n_jobs]
+    int n_jobs;            // at least max_experts
     void * group_event;    // recorded behind the copies of the last load
     bool loaded;           // ... at least once
     ggml_backend_t compute;  // the compute stream that last read slots: another one must be ordered behind it
     struct st_mirror mirror;
     size_t mirror_used;    // of the last chunk
     bool mirror_full;      // the limit is reached, or the driver refused more
+    size_t mirror_refused; // bytes that the driver refused to pin for it
+    // Long batches stream through the ring (prompt.c): in memory of its own, or in slots that are lent.
+    struct st_ring ring;
+    bool ring_built;
+    int64_t stream_from;   // tokens of a batch from which it streams; 0: never
+    size_t ring_bytes;
+    ggml_backend_buffer_t ring_own;
+    int lent_class;        // slots 0 .. n_lent-1 of this class are lent
+    int32_t n_lent;
+    _Atomic int stream_done, stream_total;  // units of the running batch; 0 of 0: none runs
+    _Atomic bool filling;  // the thread that decodes waits for bytes from the file
     struct st_modes modes;
     pthread_mutex_t lock;  // of modes and error
 
@@ -181,6 +194,10 @@ static inline struct st_phase_counters * st_now(struct st_tier * t) {
     return &t->counters[atomic_load_explicit(&t->phase, memory_order_relaxed)];
 }
 
+static inline bool st_cancelled(const struct st_tier * t) {
+    return atomic_load_explicit(&t->cancel, memory_order_relaxed);
+}
+
 static inline uint64_t st_now_ns(void) {
     struct timespec ts;
     clock_gettime(CLOCK_MONOTONIC, &ts);
@@ -188,7 +205,7 @@ static inline uint64_t st_now_ns(void) {
 }
 
 // tier.c. `inner`, shards (paths), groups and `pool_buffers` are set. 0 or -1; then st_tier_close all the same.
-int st_tier_open(struct st_tier * t, uint32_t copy_delay_us, uint64_t copy_seed);
+int st_tier_open(struct st_tier * t, uint32_t copy_delay_us, uint32_t compute_delay_us, uint64_t copy_seed);
 void st_tier_close(struct st_tier * t);  // no backend may be alive
 
 // experts.c: maps the files, checks the table and lays out the size classes. 0 or -1.
@@ -208,7 +225,9 @@ void st_arena_free(struct st_tier * t);
 void st_arena_divide(const struct st_tier * t, int64_t slots, int32_t * per_class);
 
 // pool.c: the stage pool, its threads and its modes
-int st_pool_apply(struct st_tier * t, enum st_pin pin, enum st_profile profile);
+// `available`: bytes of RAM that this process may still use (control groups counted), or -1: unknown. Automatic
+// pinning keeps a floor of it.
+int st_pool_apply(struct st_tier * t, enum st_pin pin, enum st_profile profile, int64_t available);
 void st_pool_sample(struct st_tier * t);  // looks again where the bytes are, when the profile is automatic
 void st_pool_free(struct st_tier * t);
 
@@ -221,9 +240,25 @@ struct st_load {
 };
 int st_load_blobs(struct st_tier * t, struct st_class * c, const struct st_load * loads, int n, ggml_backend_t compute);
 
-// How a blob is filled by the stager: st_fill_fn over the tier.
-int st_fill_pieces(const struct st_class * c);
-int st_fill_piece(void * tier, const struct st_job * job, int piece);
+char * st_slot_address(const struct st_class * c, int32_t slot);
+
+// Items that come to the device through the stage pool, or straight. `straight` queues item i without a stage
+// buffer: 1 done, 0 it has to be staged, -1 failed. `job` says how it is filled (all but dst and tag); `queue`
+// queues the copies of its READY buffer (0 or -1).
+struct st_staged {
+    void * ctx;
+    int (*straight)(void * ctx, int i);
+    void (*job)(void * ctx, int i, struct st_job * job);
+    int (*queue)(void * ctx, int i, int buffer);
+};
+// Brings items 0 .. n-1 (at most t->n_jobs), filling with all threads while copies run. Returns 0 when all copies
+// are queued, 1 when cancelled, -1 on failure; no fill is left running.
+int st_stage_run(struct st_tier * t, const struct st_staged * work, int n);
+
+// Jobs of the stager: a whole blob, or one slice of `count` neighbouring experts.
+void st_job_blob(const struct st_tier * t, struct st_job * job, int class_index, int32_t key);
+void st_job_slices(const struct st_tier * t, struct st_job * job, const struct st_slice * slice, int32_t expert, int32_t count);
+int st_fill_piece(void * tier, const struct st_job * job, int piece);  // st_fill_fn
 
 // policy.c: the residency policy over the size classes
 int st_policy_set(struct st_tier * t, enum st_policy policy);
@@ -275,6 +310,9 @@ struct st_backend {  // context of our backend
     int64_t slots_capacity;
     // Scratch of split passes (see graph.c)
     ggml_backend_buffer_t scratch;
+    void * posted;         // event behind the work that was posted
+    _Atomic int failed;    // an ggml_status that posted work ended with, or 0
+    struct st_stream * stream;  // of prompt.c
     int32_t * order;       // [max_experts] distinct experts in router order
     int32_t * count;       // [max_experts] picks, valid where mark == stamp
     int32_t * slot;        // [max_experts]
@@ -285,6 +323,30 @@ struct st_backend {  // context of our backend
 int st_backend_init(struct st_backend * b);
 void st_backend_free(struct st_backend * b);
 enum ggml_status st_graph_compute(struct st_backend * b, struct ggml_cgraph * graph);
+
+// Computes a piece on the compute stream. Where that is the transport's the piece is copied; its tensors must live
+// until st_sync.
+enum ggml_status st_run(struct st_backend * b, const struct ggml_cgraph * piece);
+enum ggml_status st_run_part(struct st_backend * b, struct ggml_cgraph * graph, int first, int end);
+// Waits for the compute stream. What posted work ended with.
+enum ggml_status st_sync(struct st_backend * b);
+
+// prompt.c: computes a graph whose experts stream through the ring.
+enum ggml_status st_prompt_compute(struct st_backend * b, struct ggml_cgraph * graph);
+void st_prompt_free(struct st_backend * b);
+
+// lend.c: the ring's memory.
+// Bytes of the largest unit: a slice of every expert of a layer, and its pad.
+size_t st_ring_unit(const struct st_tier * t);
+size_t st_unit_bytes(const struct st_tier * t, const struct st_slice * s);
+// From how many tokens a batch streams, and through how much memory: its own, or lent slots'. 0 or -1.
+int st_ring_set(struct st_tier * t, int64_t from, size_t bytes, bool own);
+// Takes the memory, behind all reads on the compute stream. 0, or -1.
+int st_ring_take(struct st_tier * t, ggml_backend_t compute);
+// Gives lent slots back with the same experts. 0, 1 cancelled (what was not copied is empty), -1.
+int st_ring_give_back(struct st_tier * t, ggml_backend_t compute);
+// The buffer that the ring's memory is part of.
+ggml_backend_buffer_t st_ring_buffer(const struct st_tier * t);
 
 // verify.c: compares `count` random residents with the file. 0, or -1 with the difference in the error.
 int st_verify(struct st_tier * t, int count, uint64_t seed);

@@ -33,6 +33,9 @@ struct driver {
     int (*stream_wait)(cu_stream stream, cu_event event, unsigned flags);
     int (*launch_host)(cu_stream stream, void (*f)(void *), void * data);
     int (*copy)(cu_pointer dst, const void * src, size_t size, cu_stream stream);
+    int (*copy_device)(cu_pointer dst, cu_pointer src, size_t size, cu_stream stream);
+    int (*memset_bytes)(cu_pointer dst, unsigned char value, size_t n, cu_stream stream);
+    int (*current)(cu_context * context);
     int (*event_create)(cu_event * event, unsigned flags);
     int (*event_destroy)(cu_event event);
     int (*event_record)(cu_event event, cu_stream stream);
@@ -48,8 +51,12 @@ struct ggml_transport {
     int device;
     cu_context context;
     cu_stream copies;
+    cu_stream moves;     // copies within the device, beside those over the link
+    bool moving;         // moves were queued since the last record
+    struct ggml_backend_event * lane_mark;     // orders the two streams
     struct ggml_backend_event * compute_mark;  // recorded on a compute stream, waited for by the copy stream
     int refuse_after;                          // pins granted before the next are refused; below 0: no such rule
+    bool pushed;                               // by enter(), to be undone by leave()
     bool timed;                                // events can be measured: benches only
     // The throttle of benches: nanoseconds a byte, and when the simulated link is free again. Only the
     // driver's callback thread reads and writes these times.
@@ -76,21 +83,26 @@ static bool driver_open(struct driver * cu) {
            load(cu->library, "cuStreamSynchronize", &cu->stream_synchronize) &&
            load(cu->library, "cuStreamWaitEvent", &cu->stream_wait) &&
            load(cu->library, "cuLaunchHostFunc", &cu->launch_host) &&
-           load(cu->library, "cuMemcpyHtoDAsync_v2", &cu->copy) && load(cu->library, "cuEventCreate", &cu->event_create) &&
+           load(cu->library, "cuMemcpyHtoDAsync_v2", &cu->copy) &&
+           load(cu->library, "cuMemcpyDtoDAsync_v2", &cu->copy_device) && load(cu->library, "cuMemsetD8Async", &cu->memset_bytes) &&
+           load(cu->library, "cuCtxGetCurrent", &cu->current) && load(cu->library, "cuEventCreate", &cu->event_create) &&
            load(cu->library, "cuEventDestroy_v2", &cu->event_destroy) && load(cu->library, "cuEventRecord", &cu->event_record) &&
            load(cu->library, "cuEventQuery", &cu->event_query) &&
            load(cu->library, "cuEventSynchronize", &cu->event_synchronize) &&
            load(cu->library, "cuEventElapsedTime", &cu->event_elapsed);
 }
 
-// The context must be current for what follows; `leave` undoes it and passes the result on.
+// The context must be current for what follows; `leave` undoes it and passes the result on. (On a thread that
+// has computed it is current already: asking costs less than pushing and popping it with each call.)
 static bool enter(struct ggml_transport * t) {
-    return t->cu.push(t->context) == 0;
+    cu_context current = NULL;
+    t->pushed = t->cu.current(&current) != 0 || current != t->context;
+    return !t->pushed || t->cu.push(t->context) == 0;
 }
 
 static int leave(struct ggml_transport * t, int result) {
     cu_context old;
-    return t->cu.pop(&old) == 0 && result == 0 ? 0 : -1;
+    return (!t->pushed || t->cu.pop(&old) == 0) && result == 0 ? 0 : -1;
 }
 
 static cu_event handle(void * event) {
@@ -179,9 +191,37 @@ static void gt_event_free(struct st_transport * base, void * event) {
     free(event);
 }
 
+// One stream goes on only after all that the other has queued so far.
+static int follow(struct ggml_transport * t, cu_stream stream, cu_stream other) {
+    const int r = t->cu.event_record(handle(t->lane_mark), other);
+    return r != 0 ? r : t->cu.stream_wait(stream, handle(t->lane_mark), 0);
+}
+
 static int gt_record(struct st_transport * base, void * event) {
     struct ggml_transport * t = GT(base);
-    return enter(t) ? leave(t, t->cu.event_record(handle(event), t->copies)) : -1;
+    if (!enter(t)) {
+        return -1;
+    }
+    int r = t->moving ? follow(t, t->copies, t->moves) : 0;
+    t->moving = t->moving && r != 0;
+    r = r == 0 ? t->cu.event_record(handle(event), t->copies) : r;
+    return leave(t, r);
+}
+
+static int gt_move(struct st_transport * base, void * dst, const void * src, size_t size) {
+    struct ggml_transport * t = GT(base);
+    if (!enter(t)) {
+        return -1;
+    }
+    int r = t->moving ? 0 : follow(t, t->moves, t->copies);
+    t->moving = t->moving || r == 0;
+    r = r == 0 ? t->cu.copy_device((cu_pointer) (uintptr_t) dst, (cu_pointer) (uintptr_t) src, size, t->moves) : r;
+    return leave(t, r);
+}
+
+static int gt_set(struct st_transport * base, void * dst, unsigned char value, size_t size) {
+    struct ggml_transport * t = GT(base);
+    return enter(t) ? leave(t, t->cu.memset_bytes((cu_pointer) (uintptr_t) dst, value, size, t->copies)) : -1;
 }
 
 static int gt_query(struct st_transport * base, void * event) {
@@ -208,11 +248,29 @@ static int gt_compute_waits(struct st_transport * base, void * compute, void * e
     return 0;
 }
 
+static int gt_mark(struct st_transport * base, void * compute, void * event) {
+    (void) base;
+    ggml_backend_t b = compute;
+    b->iface.event_record(b, event);
+    return 0;
+}
+
+static int gt_copies_after(struct st_transport * base, void * event) {
+    struct ggml_transport * t = GT(base);
+    if (!enter(t)) {
+        return -1;
+    }
+    // The moves, too: the first of them after a record follows the copy stream, later ones would not.
+    int r = t->cu.stream_wait(t->copies, handle(event), 0);
+    r = r == 0 && t->moving ? t->cu.stream_wait(t->moves, handle(event), 0) : r;
+    return leave(t, r);
+}
+
 static int gt_copies_wait(struct st_transport * base, void * compute) {
     struct ggml_transport * t = GT(base);
     ggml_backend_t b = compute;
     b->iface.event_record(b, t->compute_mark);
-    return enter(t) ? leave(t, t->cu.stream_wait(t->copies, handle(t->compute_mark), 0)) : -1;
+    return gt_copies_after(base, t->compute_mark);
 }
 
 static int gt_memory_new(struct st_transport * base, size_t size, bool pin, struct st_memory * m) {
@@ -257,10 +315,17 @@ static void gt_free(struct st_transport * base) {
             (void) t->cu.stream_synchronize(t->copies);
             (void) t->cu.stream_destroy(t->copies);
         }
+        if (t->moves) {
+            (void) t->cu.stream_synchronize(t->moves);
+            (void) t->cu.stream_destroy(t->moves);
+        }
         (void) leave(t, 0);
     }
     if (t->compute_mark) {
         gt_event_free(base, t->compute_mark);
+    }
+    if (t->lane_mark) {
+        gt_event_free(base, t->lane_mark);
     }
     if (t->context) {
         t->cu.release(t->device);
@@ -282,6 +347,10 @@ static const struct st_transport_i ggml_iface = {
     .wait = gt_wait,
     .compute_waits = gt_compute_waits,
     .copies_wait = gt_copies_wait,
+    .mark = gt_mark,
+    .copies_after = gt_copies_after,
+    .move = gt_move,
+    .set = gt_set,
     .memory_new = gt_memory_new,
     .memory_free = gt_memory_free,
     .free = gt_free,
@@ -300,7 +369,12 @@ struct st_transport * st_transport_ggml_new(ggml_backend_dev_t dev, char * why, 
     t->refuse_after = -1;
     const bool open = props.device_id && driver_open(&t->cu) && t->cu.device_by_pci(&t->device, props.device_id) == 0 &&
                       t->cu.retain(&t->context, t->device) == 0;
-    if (!open || !enter(t) || leave(t, t->cu.stream_create(&t->copies, CU_STREAM_NON_BLOCKING)) < 0 || !(t->compute_mark = gt_event_new(&t->base))) {
+    int streams = -1;
+    if (open && enter(t)) {
+        streams = t->cu.stream_create(&t->copies, CU_STREAM_NON_BLOCKING);
+        streams = leave(t, streams == 0 ? t->cu.stream_create(&t->moves, CU_STREAM_NON_BLOCKING) : streams);
+    }
+    if (streams < 0 || !(t->compute_mark = gt_event_new(&t->base)) || !(t->lane_mark = gt_event_new(&t->base))) {
         snprintf(why, why_size, "the NVIDIA driver library (libcuda.so.1) does not offer what copies to %s need", ggml_backend_dev_name(dev));
         gt_free(&t->base);
         return NULL;

@@ -8,7 +8,7 @@
 #define POISON 0xA5
 #define FREED 0xDB
 
-enum op_kind { OP_NOTHING = 0, OP_COPY, OP_READ, OP_WAIT };
+enum op_kind { OP_NOTHING = 0, OP_COPY, OP_MOVE, OP_SET, OP_READ, OP_WAIT };
 
 struct op {
     enum op_kind kind;
@@ -17,7 +17,8 @@ struct op {
     uint8_t * dst;
     const uint8_t * src;
     size_t size;
-    uint64_t hash;  // of the source when the copy was queued
+    unsigned char value;  // OP_SET
+    uint64_t hash;  // of the source when the copy was queued, or when the move started
     st_sim_expect_fn expect;
     void * ctx;
     uint64_t tag;
@@ -34,6 +35,7 @@ struct stream {
 };
 
 struct event {
+    const struct stream * stream;
     uint64_t number;
     bool recorded;
 };
@@ -54,6 +56,7 @@ struct sim {
     struct block * blocks;
     int n_events;
     uint64_t seq, n_calls, n_copied, n_read;
+    uint64_t unrecorded;  // seq of the first operation since the last record
     uint64_t fail_at[ST_SIM_CALLS];
     bool failed;
     bool lossy;  // a copy was dropped after the failure: bytes are unknown from here on
@@ -90,7 +93,7 @@ const char * st_sim_violation_name(enum st_sim_violation what) {
         [ST_SIM_READ_TOO_EARLY] = "READ_TOO_EARLY",   [ST_SIM_OVERWRITTEN_TOO_EARLY] = "OVERWRITTEN_TOO_EARLY",
         [ST_SIM_WRONG_BYTES] = "WRONG_BYTES",         [ST_SIM_EVENT_NOT_RECORDED] = "EVENT_NOT_RECORDED",
         [ST_SIM_FREED_IN_FLIGHT] = "FREED_IN_FLIGHT", [ST_SIM_DEADLOCK] = "DEADLOCK",
-        [ST_SIM_LEAK] = "LEAK",
+        [ST_SIM_LEAK] = "LEAK",                       [ST_SIM_NO_ORDER] = "NO_ORDER",
     };
     return names[what];
 }
@@ -142,10 +145,14 @@ static void check_read(struct sim * t, const struct op * op) {
     }
 }
 
+static bool writes(const struct op * op) {
+    return op->kind == OP_COPY || op->kind == OP_MOVE || op->kind == OP_SET;
+}
+
 // The first half of a copy or read.
 static void start(struct sim * t, struct op * op) {
     op->started = true;
-    if (op->kind == OP_COPY) {
+    if (writes(op)) {
         for (const struct stream * s = t->streams; s; s = s->next) {
             for (size_t i = 0; i < s->count; i++) {
                 const struct op * r = at(s, i);
@@ -154,11 +161,14 @@ static void start(struct sim * t, struct op * op) {
                 }
             }
         }
+        if (op->kind == OP_MOVE) {
+            op->hash = hash_of(op->src, op->size);
+        }
         memset(op->dst, POISON, op->size);
     } else {
         for (size_t i = 0; i < t->copies.count && !t->lossy; i++) {
             const struct op * c = at(&t->copies, i);
-            if (c->kind == OP_COPY && c->seq < op->seq && overlap(c->dst, c->size, op->src, op->size)) {
+            if (writes(c) && c->seq < op->seq && overlap(c->dst, c->size, op->src, op->size)) {
                 violated(t, ST_SIM_READ_TOO_EARLY);
             }
         }
@@ -175,11 +185,14 @@ static bool step(struct sim * t, struct stream * s) {
     if (op->kind == OP_WAIT && op->other->n_done < op->number) {
         return false;
     }
-    if ((op->kind == OP_COPY || op->kind == OP_READ) && !op->started) {
+    if ((writes(op) || op->kind == OP_READ) && !op->started) {
         start(t, op);
         return true;
     }
-    if (op->kind == OP_COPY) {
+    if (op->kind == OP_SET) {
+        memset(op->dst, op->value, op->size);
+        t->n_copied++;
+    } else if (op->kind == OP_COPY || op->kind == OP_MOVE) {
         if (hash_of(op->src, op->size) != op->hash) {
             violated(t, ST_SIM_SOURCE_CHANGED);
         }
@@ -263,8 +276,44 @@ static int sim_copy(struct st_transport * base, void * dst, const void * src, si
     if (!b) {
         violated(t, ST_SIM_SOURCE_UNKNOWN);
     }
+    check_order(t, false, dst, NULL, size);
     if (ok || (!before && next_random(t) % 2)) {  // what a failure leaves queued is unknown
         push(t, &t->copies, (struct op) { .kind = OP_COPY, .dst = dst, .src = src, .size = size, .hash = hash_of(src, size) });
+    }
+    return ok ? 0 : -1;
+}
+
+// Since the last record the order of moves and of other writes is not given (transport.h), so they must not meet.
+static void check_order(struct sim * t, bool move, const void * dst, const void * src, size_t size) {
+    for (size_t i = 0; i < t->copies.count; i++) {
+        const struct op * op = at(&t->copies, i);
+        if (op->seq < t->unrecorded || !writes(op) || (op->kind == OP_MOVE) == move) {
+            continue;
+        }
+        if (overlap(op->dst, op->size, dst, size) || overlap(op->dst, op->size, move ? src : dst, size) || (op->kind == OP_MOVE && overlap(op->src, op->size, dst, size))) {
+            violated(t, ST_SIM_NO_ORDER);
+        }
+    }
+}
+
+static int sim_move(struct st_transport * base, void * dst, const void * src, size_t size) {
+    struct sim * t   = SIM(base);
+    const bool before = t->failed;
+    const bool ok    = begin(t, ST_SIM_MOVE);
+    check_order(t, true, dst, src, size);
+    if (ok || (!before && next_random(t) % 2)) {
+        push(t, &t->copies, (struct op) { .kind = OP_MOVE, .dst = dst, .src = src, .size = size });
+    }
+    return ok ? 0 : -1;
+}
+
+static int sim_set(struct st_transport * base, void * dst, unsigned char value, size_t size) {
+    struct sim * t   = SIM(base);
+    const bool before = t->failed;
+    const bool ok    = begin(t, ST_SIM_SET);
+    check_order(t, false, dst, NULL, size);
+    if (ok || (!before && next_random(t) % 2)) {
+        push(t, &t->copies, (struct op) { .kind = OP_SET, .dst = dst, .value = value, .size = size });
     }
     return ok ? 0 : -1;
 }
@@ -288,7 +337,17 @@ static int sim_record(struct st_transport * base, void * event) {
         return -1;
     }
     push(t, &t->copies, (struct op) { .kind = OP_NOTHING });
-    *(struct event *) event = (struct event) { .number = t->copies.n_queued, .recorded = true };
+    *(struct event *) event = (struct event) { .stream = &t->copies, .number = t->copies.n_queued, .recorded = true };
+    t->unrecorded = t->seq;
+    return 0;
+}
+
+static int sim_mark(struct st_transport * base, void * compute, void * event) {
+    struct sim * t = SIM(base);
+    if (!begin(t, ST_SIM_MARK)) {
+        return -1;
+    }
+    *(struct event *) event = (struct event) { .stream = compute, .number = ((struct stream *) compute)->n_queued, .recorded = true };
     return 0;
 }
 
@@ -304,7 +363,7 @@ static int sim_query(struct st_transport * base, void * event) {
         return -1;
     }
     want_recorded(t, event);
-    return t->copies.n_done >= ((struct event *) event)->number;
+    return ((struct event *) event)->stream->n_done >= ((struct event *) event)->number;
 }
 
 static int sim_wait(struct st_transport * base, void * event) {
@@ -313,7 +372,7 @@ static int sim_wait(struct st_transport * base, void * event) {
         return -1;
     }
     want_recorded(t, event);
-    return run_until(t, &t->copies, ((struct event *) event)->number);
+    return run_until(t, ((struct event *) event)->stream, ((struct event *) event)->number);
 }
 
 static int sim_compute_waits(struct st_transport * base, void * compute, void * event) {
@@ -322,7 +381,17 @@ static int sim_compute_waits(struct st_transport * base, void * compute, void * 
         return -1;
     }
     want_recorded(t, event);
-    push(t, compute, (struct op) { .kind = OP_WAIT, .other = &t->copies, .number = ((struct event *) event)->number });
+    push(t, compute, (struct op) { .kind = OP_WAIT, .other = ((struct event *) event)->stream, .number = ((struct event *) event)->number });
+    return 0;
+}
+
+static int sim_copies_after(struct st_transport * base, void * event) {
+    struct sim * t = SIM(base);
+    if (!begin(t, ST_SIM_COPIES_AFTER)) {
+        return -1;
+    }
+    want_recorded(t, event);
+    push(t, &t->copies, (struct op) { .kind = OP_WAIT, .other = ((struct event *) event)->stream, .number = ((struct event *) event)->number });
     return 0;
 }
 
@@ -452,7 +521,7 @@ int st_sim_writing(const struct st_transport * base, const void * dst, size_t si
     int n = 0;
     for (size_t i = 0; i < t->copies.count; i++) {
         const struct op * op = at(&t->copies, i);
-        n += op->kind == OP_COPY && overlap(op->dst, op->size, dst, size);
+        n += writes(op) && overlap(op->dst, op->size, dst, size);
     }
     return n;
 }
@@ -476,12 +545,14 @@ bool st_sim_failed(const struct st_transport * base) {
 static const struct st_transport_i pinning_iface = {
     .name = "simulation", .can_pin = true, .copy = sim_copy, .event_new = sim_event_new, .event_free = sim_event_free,
     .record = sim_record, .query = sim_query, .wait = sim_wait, .compute_waits = sim_compute_waits, .copies_wait = sim_copies_wait,
+    .mark = sim_mark, .copies_after = sim_copies_after, .move = sim_move, .set = sim_set,
     .memory_new = sim_memory_new, .memory_free = sim_memory_free, .free = sim_free,
 };
 
 static const struct st_transport_i pageable_iface = {
     .name = "simulation", .can_pin = false, .copy = sim_copy, .event_new = sim_event_new, .event_free = sim_event_free,
     .record = sim_record, .query = sim_query, .wait = sim_wait, .compute_waits = sim_compute_waits, .copies_wait = sim_copies_wait,
+    .mark = sim_mark, .copies_after = sim_copies_after, .move = sim_move, .set = sim_set,
     .memory_new = sim_memory_new, .memory_free = sim_memory_free, .free = sim_free,
 };
 

@@ -28,6 +28,7 @@ enum st_sim_violation {
     ST_SIM_FREED_IN_FLIGHT,       // memory was freed while a copy from it was queued
     ST_SIM_DEADLOCK,              // nothing can run, and somebody waits
     ST_SIM_LEAK,                  // memory, events or compute streams are left at the end
+    ST_SIM_NO_ORDER,              // a copy or set and a move to the same bytes, with no record between them
     ST_SIM_VIOLATIONS
 };
 
@@ -38,6 +39,10 @@ enum st_sim_call {  // where a failure can be put
     ST_SIM_WAIT,
     ST_SIM_COMPUTE_WAITS,
     ST_SIM_COPIES_WAIT,
+    ST_SIM_MARK,
+    ST_SIM_COPIES_AFTER,
+    ST_SIM_MOVE,
+    ST_SIM_SET,
     ST_SIM_EVENT_NEW,
     ST_SIM_MEMORY,  // memory_new returns -1
     ST_SIM_PIN,     // memory_new gives pageable memory

@@ -14,7 +14,7 @@ static void describe(const struct st_class * c, int32_t slot, char * out, size_t
         const int32_t key         = trace->entry[i % ST_TRACE].key;
         const struct st_group * g = &t->groups[c->key_group[key]];
         const char what           = trace->entry[i % ST_TRACE].what;
-        const char * word = what == 'c' ? "claimed" : what == 'p' ? "published" : what == 'a' ? "abandoned" : what == 'h' ? "home" : "guest";
+        const char * word = what == 'c' ? "claimed" : what == 'p' ? "published" : what == 'a' ? "abandoned" : what == 'h' ? "home" : what == 'l' ? "lent" : "guest";
         const int n = snprintf(out + used, size - used, " round %u %s %d/%d;", trace->entry[i % ST_TRACE].round, word, g->layer, key - g->first_key);
         used += n > 0 ? (size_t) n : 0;
     }

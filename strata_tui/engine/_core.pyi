@@ -73,6 +73,7 @@ class Tier:
     blob_bytes: int  # of all experts together
     slot_bytes: int  # largest slot stride
     n_experts: int
+    stream_unit: int  # of the largest unit that streams: a slice of every expert of a layer
     on_gpu: bool
     def __init__(
         self,
@@ -85,6 +86,7 @@ class Tier:
         copy_delay_us: int = 0,
         copy_seed: int = 0,
         fault: int = 0,
+        compute_delay_us: int = 0,
     ) -> None: ...
     def open_stream(self, segments: Sequence[Segment]) -> Stream: ...
     def min_slots(self) -> int:
@@ -114,8 +116,15 @@ class Tier:
         """For benches on a GPU: copies complete no faster; 0: no limit."""
     def cancel(self, on: bool) -> None: ...
     def set_phase(self, phase: int) -> None: ...
-    def set_modes(self, pinning: int, stager: int) -> None:
-        """Drains the stage pool and rebuilds it. Call between rounds, from the thread that decodes."""
+    def set_modes(self, pinning: int, stager: int, available: int = -1) -> None:
+        """Drains the stage pool and rebuilds it. Call between rounds, from the thread that decodes.
+
+        `available`: bytes of RAM that may still be used (automatic pinning keeps a floor), -1: unknown."""
+    def set_stream(self, tokens: int, ring: int = 0, own: bool = False) -> None:
+        """Batches of at least so many tokens (0: none) stream experts through a ring of `ring` bytes: memory of its
+        own, or lent slots. Between rounds. Raises Error when the ring does not fit."""
+    def stream(self) -> dict[str, int]:
+        """{"done", "total": units of the running batch, "filling", "from", "ring", "own", "lent"}. Any thread."""
     def modes(self) -> dict[str, object]:
         """{"pinning_wanted", "pinning", "pinning_reason", "stager_wanted", "stager", "stager_reason",
         "stager_threads", "policy", "generation", "pool_buffers", "pinned", "pageable", "refused", "mirror"}"""

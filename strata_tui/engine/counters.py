@@ -15,11 +15,13 @@ class PhaseCounters:
     picks: int = 0  # routed picks: one per token, layer and used expert
     hits: int = 0  # picks whose expert was resident when its layer ran
     misses: int = 0  # picks - hits
-    loads: int = 0  # blobs brought into a slot
+    loads: int = 0  # blobs brought to the device
     loads_mirror: int = 0  # ... of these, copied straight from the mirror
     loads_staged: int = 0  # ... of these, put together in a stage buffer from the mapped file
     evictions: int = 0  # residents that lost their slot
-    bytes_copied: int = 0  # bytes queued to slots
+    bytes_copied: int = 0  # bytes queued to the device
+    streamed: int = 0  # blobs that passed through the ring, once for each batch
+    moved: int = 0  # ... of these, copied from their own slots
     rounds: int = 0  # graph computations
     cuts: int = 0  # places where a graph was cut to read expert ids
     split_passes: int = 0  # extra passes because a batch needed more experts than slots

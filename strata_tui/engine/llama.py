@@ -339,10 +339,13 @@ class LowLevel:
         copy_seed: int = 0,
         fault: int = 0,
         placement: Placement | None = None,
+        compute_delay_us: int = 0,
+        stream: tuple[int, float, bool] | None = None,
     ) -> None:
         """`placement`: of plain llama.cpp. `slots` None: one for every expert. `mirror`: limit in bytes.
 
-        `modes`: _core.PIN_*, _core.STAGER_*.
+        `modes`: _core.PIN_*, _core.STAGER_*; None: both automatic. `stream`: the tokens of a batch from which it
+        streams, the ring's size in units, and whether the ring has memory of its own.
         """
         from . import gguf_info, native
 
@@ -350,7 +353,7 @@ class LowLevel:
         core = native.load()
         self.tier: _core.Tier | None = None
         self.position = 0
-        stream = None
+        reader = None
         pattern = ""
         if tier:
             info = gguf_info.read_info(path)
@@ -363,18 +366,21 @@ class LowLevel:
                 copy_delay_us=copy_delay_us,
                 copy_seed=copy_seed,
                 fault=fault,
+                compute_delay_us=compute_delay_us,
             )
-            stream = self.tier.open_stream(gguf_info.load_segments(info))
+            reader = self.tier.open_stream(gguf_info.load_segments(info))
             pattern = gguf_info.override_pattern(info)
         where = placement or Placement(device)
-        self.model = Model.load(path, tier=self.tier, stream=stream, pattern=pattern, placement=where)
-        if stream is not None:
-            stream.close()
+        self.model = Model.load(path, tier=self.tier, stream=reader, pattern=pattern, placement=where)
+        if reader is not None:
+            reader.close()
         self.context = Context(self.model, ContextOptions(context, batch, threads, flash), self.tier)
         if self.tier is not None and self.tier.n_experts:
             self.tier.allocate(self.tier.n_experts if slots is None else slots)
-            if modes is not None:
-                self.tier.set_modes(*modes)
+            self.tier.set_modes(*(modes or (core.PIN_AUTO, core.STAGER_AUTO)))
+            if stream is not None:
+                tokens, units, own = stream
+                self.tier.set_stream(tokens, int(units * self.tier.stream_unit), own)
             if mirror:
                 self.tier.fill_mirror(mirror)
 

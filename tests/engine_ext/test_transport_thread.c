@@ -50,7 +50,7 @@ static void short_memory(void) {
     struct st_transport * t = NULL;
     for (long k = 0; !t; k++) {
         granted = k;
-        t       = st_transport_thread_new(0, 1);
+        t       = st_transport_thread_new(0, 0, 1);
         granted = -1;
         refused += !t;
         CHECK("thread-new ends", k < 10);
@@ -73,7 +73,7 @@ static void short_memory(void) {
 
 // Copies that overwrite each other: the last one queued wins, whatever the delays.
 static void order(uint32_t delay_us, int n) {
-    struct st_transport * t = st_transport_thread_new(delay_us, draw(&rng));
+    struct st_transport * t = st_transport_thread_new(delay_us, 0, draw(&rng));
     const struct st_transport_i * io = t->iface;
     struct st_memory m;
     uint8_t dst[2][BYTES];
@@ -101,7 +101,7 @@ static void order(uint32_t delay_us, int n) {
 static void chain(void) {
     enum { CELLS = 400 };
     static uint8_t cells[CELLS][BYTES];
-    struct st_transport * t = st_transport_thread_new(20, draw(&rng));
+    struct st_transport * t = st_transport_thread_new(20, 0, draw(&rng));
     const struct st_transport_i * io = t->iface;
     void * event = io->event_new(t);
     memset(cells, 0, sizeof cells);
@@ -125,7 +125,7 @@ static void chain(void) {
 // With a delay a copy is seen under way; without waiting its bytes would be wrong.
 static void delay(void) {
     int under_way = 0;
-    struct st_transport * t = st_transport_thread_new(4000, check_args.seed);
+    struct st_transport * t = st_transport_thread_new(4000, 0, check_args.seed);
     const struct st_transport_i * io = t->iface;
     struct st_memory m;
     uint8_t dst[BYTES];
@@ -147,7 +147,7 @@ static void delay(void) {
 // The end runs what is queued; a queue that cannot grow says so and keeps what it has.
 static void drains(void) {
     for (int i = 0; i < 4; i++) {
-        struct st_transport * t = st_transport_thread_new(50, draw(&rng));
+        struct st_transport * t = st_transport_thread_new(50, 0, draw(&rng));
         const struct st_transport_i * io = t->iface;
         struct st_memory m;
         enum { MOST = 300 };
@@ -175,7 +175,7 @@ static void drains(void) {
 
 // Random copies, records and waits against a model of what each event promises.
 static void random_run(uint64_t steps, uint32_t delay_us) {
-    struct st_transport * t = st_transport_thread_new(delay_us, draw(&rng));
+    struct st_transport * t = st_transport_thread_new(delay_us, 0, draw(&rng));
     const struct st_transport_i * io = t->iface;
     struct st_memory m;
     static uint8_t dst[SLOTS][BYTES];
