@@ -18,6 +18,15 @@ size_t st_ring_unit(const struct st_tier * t) {
     return (most + ST_RING_ALIGN - 1) / ST_RING_ALIGN * ST_RING_ALIGN;
 }
 
+size_t st_ring_layer(const struct st_tier * t) {
+    size_t most = 0;
+    for (int i = 0; i < t->n_groups; i++) {
+        const size_t bytes = t->classes[t->groups[i].class_index].stride * (size_t) t->groups[i].n_experts;
+        most = bytes > most ? bytes : most;
+    }
+    return (most + ST_RING_ALIGN - 1) / ST_RING_ALIGN * ST_RING_ALIGN;
+}
+
 // The class with the largest arena lends.
 static int lender(const struct st_tier * t) {
     int best = 0;

@@ -8,6 +8,14 @@ char * st_slot_address(const struct st_class * c, int32_t slot) {
     return (char *) ggml_backend_buffer_get_base(c->arena) + (size_t) slot * c->stride;
 }
 
+void st_zero_pads(const struct st_class * c, uint8_t * blob) {
+    for (int i = 0; i < c->n_runs; i++) {
+        const size_t end  = c->runs[i].offset + c->runs[i].size;
+        const size_t next = i + 1 < c->n_runs ? c->runs[i + 1].offset : c->stride;
+        memset(blob + end, 0, next - end);
+    }
+}
+
 #ifdef ST_POISON
 // The slot's slices, and never the pads, which batched kernels read.
 void st_poison_slot(struct st_class * c, int32_t slot) {

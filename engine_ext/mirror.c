@@ -68,6 +68,7 @@ int64_t st_mirror_fill(struct st_tier * t, size_t limit, int step) {
             }
             st_job_blob(t, &t->jobs[open], k, key);
             t->jobs[open].dst = at;
+            st_zero_pads(c, at);
             st_stager_submit(&t->stager, &t->jobs[open]);
             open++;
         }

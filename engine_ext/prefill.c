@@ -1,5 +1,4 @@
-// Pre-fill: slots are filled at the start, hottest experts of the usage profile first in rank, several threads
-// filling stage buffers while copies run.
+// Pre-fill: slots are filled at the start with the hottest experts of the usage profile, several threads filling stage buffers while copies run.
 #include <stdlib.h>
 #include <time.h>
 
@@ -66,11 +65,11 @@ int64_t st_prefill(struct st_tier * t, const float * usage, bool (*step)(void * 
         if (!list) {
             return st_fail(t, "out of memory");
         }
-        const bool all = c->n_slots >= c->n_keys;
-        if (all) {  // in the order of the file: a layer's experts are neighbours then, and prompts read them in place
-            qsort(list, (size_t) c->n_keys, sizeof *list, later_key);
-        }
-        for (int32_t left = c->n_slots; left > 0;) {  // coldest of the chosen first: the hottest end as the newest
+        // Those that are chosen come in the order of the file: the disk likes it, and a layer's experts lie as
+        // neighbours, so that prompts find them together.
+        const int32_t chosen = c->n_slots < c->n_keys ? c->n_slots : c->n_keys;
+        qsort(list, (size_t) chosen, sizeof *list, later_key);
+        for (int32_t left = chosen; left > 0;) {
             st_residency_begin(&c->residency);
             int n = 0;
             while (n < most && left > 0) {
@@ -91,12 +90,10 @@ int64_t st_prefill(struct st_tier * t, const float * usage, bool (*step)(void * 
                 return result < 0 ? -1 : done;
             }
         }
-        if (all) {
-            qsort(list, (size_t) c->n_keys, sizeof *list, hotter);
-            st_residency_begin(&c->residency);
-            for (int32_t i = c->n_keys; i-- > 0;) {
-                st_residency_touch(&c->residency, c->residency.slot_of[list[i].key]);
-            }
+        qsort(list, (size_t) chosen, sizeof *list, hotter);
+        st_residency_begin(&c->residency);
+        for (int32_t i = chosen; i-- > 0;) {  // the hottest end as the newest
+            st_residency_touch(&c->residency, c->residency.slot_of[list[i].key]);
         }
         if (usage) {
             for (int32_t i = 0; i < c->n_keys; i++) {

@@ -3,9 +3,10 @@
 // the stage pool. Nothing is asked of the router: with many tokens nearly every expert of a layer is picked, and
 // not waiting for the ids is what keeps both streams busy.
 //
-// The batched kernels see a unit: a slice of all experts of one layer in the file's own layout, so ids stay as they
-// are. (Their cost grows with the number of experts in view; the whole arena would be too much.) A layer whose
-// experts lie in the arena in that order needs no unit.
+// The batched kernels see a unit: all experts of one layer in order, so ids stay as they are. (Their cost grows with
+// the number of experts in view; the whole arena would be too much.) Where the ring holds two layers a unit is a
+// layer's blobs as the slots have them, and neighbours are copied at once; else it is one slice of them as the file
+// has it. A layer whose experts lie in the arena in order needs no unit.
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,19 +16,25 @@
 struct step {  // one MUL_MAT_ID over expert tensors
     int node;
     const struct st_slice * slice;
-    int32_t direct;  // first of the neighbouring slots that hold all experts in order, or -1
     struct ggml_tensor * weight;  // to be put back
     struct ggml_tensor view;
     size_t ids_at;   // in the ids read back, or SIZE_MAX: the ids of the step before
 };
 
-struct range {
+struct unit {  // what comes at once: for steps first .. end-1, of one group
+    int first, end;
+    int32_t direct;  // first of the neighbouring slots that hold all experts in order, or -1
+};
+
+struct range {  // neighbouring experts that come from the file
     int32_t expert, count;
 };
 
 struct st_stream {
     struct step * steps;
-    int capacity, n;
+    struct unit * units;
+    int capacity, n, n_units;
+    bool blobs;             // units are layers, not slices
     struct range * ranges;  // [max_experts]
     struct st_memory ids;   // of all layers, read back for the counters
 };
@@ -38,6 +45,7 @@ void st_prompt_free(struct st_backend * b) {
             b->tier->transport->iface->memory_free(b->tier->transport, &b->stream->ids);
         }
         free(b->stream->steps);
+        free(b->stream->units);
         free(b->stream->ranges);
         free(b->stream);
         b->stream = NULL;
@@ -69,7 +77,8 @@ static int collect(struct st_backend * b, struct ggml_cgraph * graph) {
     if (!st || !st->ranges) {
         return st_fail(t, "out of memory");
     }
-    st->n = 0;
+    st->n = st->n_units = 0;
+    st->blobs = t->ring_bytes >= 2 * st_ring_layer(t);
     size_t ids_bytes = 0;
     const struct ggml_tensor * ids = NULL;
     const struct st_group * group  = NULL;
@@ -85,14 +94,20 @@ static int collect(struct st_backend * b, struct ggml_cgraph * graph) {
         if (st->n == st->capacity) {
             const int capacity   = st->capacity ? 2 * st->capacity : 256;
             struct step * steps = realloc(st->steps, (size_t) capacity * sizeof *steps);
-            if (!steps) {
+            st->steps            = steps ? steps : st->steps;
+            struct unit * units = realloc(st->units, (size_t) capacity * sizeof *units);
+            st->units            = units ? units : st->units;
+            if (!steps || !units) {
                 return st_fail(t, "out of memory");
             }
-            st->steps    = steps;
             st->capacity = capacity;
         }
         struct step * s = &st->steps[st->n++];
-        *s = (struct step) { .node = i, .slice = slice, .weight = node->src[0], .direct = -1, .ids_at = SIZE_MAX };
+        *s = (struct step) { .node = i, .slice = slice, .weight = node->src[0], .ids_at = SIZE_MAX };
+        if (!st->blobs || st->n_units == 0 || st->steps[st->units[st->n_units - 1].first].slice->group != slice->group) {
+            st->units[st->n_units++] = (struct unit) { st->n - 1, st->n - 1, -1 };
+        }
+        st->units[st->n_units - 1].end = st->n;
         if (node->src[2] != ids || &t->groups[slice->group] != group) {
             ids   = node->src[2];
             group = &t->groups[slice->group];
@@ -108,11 +123,15 @@ static int collect(struct st_backend * b, struct ggml_cgraph * graph) {
 
 // ---- filling a unit
 
-struct unit {
+// The experts of a unit in the ring: as slots (slice NULL), or a slice of each as in the file.
+struct filling {
     struct st_tier * t;
+    const struct st_group * g;
+    const struct st_class * c;
     const struct st_slice * slice;
     const struct range * ranges;
     uint8_t * at;
+    size_t stride;
 };
 
 static int never_straight(void * ctx, int i) {
@@ -121,60 +140,85 @@ static int never_straight(void * ctx, int i) {
 }
 
 static void range_job(void * ctx, int i, struct st_job * job) {
-    const struct unit * u = ctx;
-    st_job_slices(u->t, job, u->slice, u->ranges[i].expert, u->ranges[i].count);
+    const struct filling * f = ctx;
+    if (f->slice) {
+        st_job_slices(f->t, job, f->slice, f->ranges[i].expert, f->ranges[i].count);
+    } else {
+        st_job_blob(f->t, job, f->g->class_index, f->g->first_key + f->ranges[i].expert);
+    }
 }
 
 static int queue_range(void * ctx, int i, int buffer) {
-    const struct unit * u     = ctx;
-    const struct st_copy copy = { 0, u->at + (size_t) u->ranges[i].expert * u->slice->bytes, (size_t) u->ranges[i].count * u->slice->bytes };
-    return st_stage_queue(&u->t->pool, buffer, &copy, 1) < 0 ? st_fail(u->t, "a copy to the ring failed") : 0;
+    const struct filling * f = ctx;
+    if (!f->slice) {
+        st_zero_pads(f->c, f->t->pool.buffers[buffer].data);
+    }
+    const struct st_copy copy = { 0, f->at + (size_t) f->ranges[i].expert * f->stride, (size_t) f->ranges[i].count * f->stride };
+    return st_stage_queue(&f->t->pool, buffer, &copy, 1) < 0 ? st_fail(f->t, "a copy to the ring failed") : 0;
+}
+
+enum source { FROM_FILE, FROM_SLOT, FROM_MIRROR };
+
+// Where expert `e` comes from, and where its part of a unit lies there.
+static enum source find_source(const struct filling * f, int32_t e, const uint8_t ** from) {
+    const int32_t key    = f->g->first_key + e;
+    const int32_t slot   = st_residency_find(&f->c->residency, key);
+    const size_t offset  = f->slice ? f->slice->slot_offset : 0;
+    const uint8_t * blob = f->c->mirror ? f->c->mirror[key] : NULL;
+    *from = slot >= 0 ? (const uint8_t *) st_slot_address(f->c, slot) + offset : blob ? blob + offset : NULL;
+    return slot >= 0 ? FROM_SLOT : blob ? FROM_MIRROR : FROM_FILE;
 }
 
 // Queues all copies of a unit. 0, 1 cancelled, -1 failed.
-static int fill_unit(struct st_backend * b, const struct st_slice * slice, uint8_t * at) {
-    struct st_tier * t            = b->tier;
+static int fill_unit(struct st_backend * b, const struct unit * u, uint8_t * at) {
+    struct st_tier * t               = b->tier;
     const struct st_transport_i * io = t->transport->iface;
-    const struct st_group * g     = &t->groups[slice->group];
-    const struct st_class * c     = &t->classes[g->class_index];
-    const size_t bytes            = slice->bytes;
-    const int32_t most            = t->fault ? 1 : (int32_t) (t->pool.buffer_size / bytes);  // a blob fits, so a slice does
-    struct range * ranges         = b->stream->ranges;
-    int n_ranges = 0;
+    const struct st_slice * slice    = b->stream->steps[u->first].slice;
+    const struct st_group * g        = &t->groups[slice->group];
+    struct filling f = { t, g, &t->classes[g->class_index], b->stream->blobs ? NULL : slice, b->stream->ranges, at, slice->bytes };
+    f.stride = f.slice ? f.stride : f.c->stride;
+    const int32_t most = t->fault ? 1 : (int32_t) (t->pool.buffer_size / f.stride);  // a blob fits, and so a slice
     uint64_t moved = 0, mirrored = 0;
-    int result = io->set(t->transport, at + bytes * (size_t) g->n_experts, 0, st_unit_bytes(t, slice) - bytes * (size_t) g->n_experts);
-    for (int32_t e = 0; e < g->n_experts && result >= 0; e++) {
-        const int32_t key    = g->first_key + e;
-        const int32_t slot   = st_residency_find(&c->residency, key);
-        const uint8_t * blob = c->mirror ? c->mirror[key] : NULL;
-        if (slot >= 0) {
-            result = io->move(t->transport, at + (size_t) e * bytes, st_slot_address(c, slot) + slice->slot_offset, bytes);
-            moved++;
-        } else if (blob) {
-            result = io->copy(t->transport, at + (size_t) e * bytes, blob + slice->slot_offset, bytes);
-            mirrored++;
-        } else if (n_ranges > 0 && ranges[n_ranges - 1].expert + ranges[n_ranges - 1].count == e && ranges[n_ranges - 1].count < most) {
-            ranges[n_ranges - 1].count++;
+    int n_ranges = 0, result = 0;
+    if (f.slice) {
+        const size_t all = slice->bytes * (size_t) g->n_experts;
+        result           = io->set(t->transport, at + all, 0, st_unit_bytes(t, slice) - all);
+    }
+    for (int32_t e = 0, n; e < g->n_experts && result >= 0; e += n) {
+        // Neighbours that lie behind each other at their source, too, are copied at once.
+        const uint8_t * from, * next;
+        const enum source source = find_source(&f, e, &from);
+        for (n = 1; e + n < g->n_experts && find_source(&f, e + n, &next) == source; n++) {
+            if (source == FROM_FILE ? n == (f.slice ? most : 1) : f.slice || next != from + (size_t) n * f.stride) {
+                break;
+            }
+        }
+        uint8_t * to = at + (size_t) e * f.stride;
+        if (source == FROM_SLOT) {
+            result = io->move(t->transport, to, from, (size_t) n * f.stride);
+            moved += (uint64_t) n;
+        } else if (source == FROM_MIRROR) {
+            result = io->copy(t->transport, to, from, (size_t) n * f.stride);
+            mirrored += (uint64_t) n;
         } else {
-            ranges[n_ranges++] = (struct range) { e, 1 };
+            b->stream->ranges[n_ranges++] = (struct range) { e, n };
         }
     }
     if (result < 0) {
         return st_fail(t, "a copy to the ring failed");
     }
     if (n_ranges > 0) {
-        struct unit u = { t, slice, ranges, at };
-        result = st_stage_run(t, &(struct st_staged) { &u, never_straight, range_job, queue_range }, n_ranges);
+        result = st_stage_run(t, &(struct st_staged) { &f, never_straight, range_job, queue_range }, n_ranges);
     }
     if (result == 0) {
         struct st_phase_counters * count = st_now(t);
-        const uint64_t all = (uint64_t) g->n_experts, first = slice->index == 0;  // a blob counts with its first slice
+        const uint64_t all = (uint64_t) g->n_experts, first = !f.slice || slice->index == 0;  // a blob counts with its first slice
         ST_COUNT(count, streamed, first * all);
         ST_COUNT(count, moved, first * moved);
         ST_COUNT(count, loads, first * (all - moved));
         ST_COUNT(count, loads_mirror, first * mirrored);
         ST_COUNT(count, loads_staged, first * (all - moved - mirrored));
-        ST_COUNT(count, bytes_copied, (all - moved) * bytes);
+        ST_COUNT(count, bytes_copied, (all - moved) * f.stride);
     }
     return result;
 }
@@ -258,41 +302,50 @@ static int tally(struct st_backend * b, const struct ggml_cgraph * graph) {
 
 // ---- the walk
 
-// Places and fills the unit of step `i`. 1 done, 0 no room yet, -1 failed, -2 cancelled.
-static int bring(struct st_backend * b, struct step * s) {
-    struct st_tier * t   = b->tier;
-    const uint64_t start = st_now_ns();
-    s->direct = find_direct(t, &t->groups[s->slice->group]);
-    if (s->direct >= 0) {
+// Places and fills a unit. 1 done, 0 no room yet, -1 failed, -2 cancelled.
+static int bring(struct st_backend * b, struct unit * u) {
+    struct st_tier * t            = b->tier;
+    const struct st_slice * slice = b->stream->steps[u->first].slice;
+    const struct st_group * g     = &t->groups[slice->group];
+    const uint64_t start          = st_now_ns();
+    u->direct = find_direct(t, g);
+    if (u->direct >= 0) {
         return 1;
     }
-    int result = st_ring_place(&t->ring, st_unit_bytes(t, s->slice));
+    int result = st_ring_place(&t->ring, b->stream->blobs ? t->classes[g->class_index].stride * (size_t) g->n_experts : st_unit_bytes(t, slice));
     if (result > 0) {
-        result = fill_unit(b, s->slice, st_ring_placed(&t->ring));
+        result = fill_unit(b, u, st_ring_placed(&t->ring));
         result = result > 0 ? -2 : result < 0 || st_ring_arrived(&t->ring) < 0 ? -1 : 1;
     }
     ST_COUNT(st_now(t), wait_ns, st_now_ns() - start);
     return result == -1 ? st_fail(t, "the copy stream failed") : result;
 }
 
-// Queues the operation of a step and what follows it, up to node `end`. 0 or -1, and the status.
-static enum ggml_status compute(struct st_backend * b, struct ggml_cgraph * graph, struct step * s, int end) {
-    struct st_tier * t = b->tier;
-    const struct st_class * c = &t->classes[t->groups[s->slice->group].class_index];
-    if (s->direct >= 0) {
-        rewrite(b, graph, s, c->arena, st_slot_address(c, s->direct) + s->slice->slot_offset, c->stride);
-    } else {
-        uint8_t * data;
-        if (st_ring_use(&t->ring, b->inner, &data) < 0) {
-            return st_status(st_fail(t, "the copy stream failed"));
-        }
-        rewrite(b, graph, s, st_ring_buffer(t), data, s->slice->bytes);
+// Queues the operations of a unit and what follows them, up to node `end`.
+static enum ggml_status compute(struct st_backend * b, struct ggml_cgraph * graph, const struct unit * u, int end) {
+    struct st_tier * t   = b->tier;
+    struct st_stream * st = b->stream;
+    uint8_t * data       = NULL;
+    if (u->direct < 0 && st_ring_use(&t->ring, b->inner, &data) < 0) {
+        return st_status(st_fail(t, "the copy stream failed"));
     }
-    if (s->ids_at != SIZE_MAX && read_later(b, graph->nodes[s->node]->src[2], s->ids_at) < 0) {
+    for (int i = u->first; i < u->end; i++) {
+        struct step * s           = &st->steps[i];
+        const struct st_class * c = &t->classes[t->groups[s->slice->group].class_index];
+        if (u->direct >= 0) {
+            rewrite(b, graph, s, c->arena, st_slot_address(c, u->direct) + s->slice->slot_offset, c->stride);
+        } else if (st->blobs) {
+            rewrite(b, graph, s, st_ring_buffer(t), data + s->slice->slot_offset, c->stride);
+        } else {
+            rewrite(b, graph, s, st_ring_buffer(t), data, s->slice->bytes);
+        }
+    }
+    const struct step * first = &st->steps[u->first];
+    if (first->ids_at != SIZE_MAX && read_later(b, graph->nodes[first->node]->src[2], first->ids_at) < 0) {
         return GGML_STATUS_FAILED;
     }
-    const enum ggml_status status = st_run_part(b, graph, s->node, end);
-    if (status == GGML_STATUS_SUCCESS && s->direct < 0 && st_ring_release(&t->ring, b->inner) < 0) {
+    const enum ggml_status status = st_run_part(b, graph, first->node, end);
+    if (status == GGML_STATUS_SUCCESS && u->direct < 0 && st_ring_release(&t->ring, b->inner) < 0) {
         return st_status(st_fail(t, "the copy stream failed"));
     }
     return status;
@@ -309,23 +362,24 @@ enum ggml_status st_prompt_compute(struct st_backend * b, struct ggml_cgraph * g
     int brought = 0, computed = 0;
     bool room = true;
     atomic_store_explicit(&t->stream_done, 0, memory_order_relaxed);
-    atomic_store_explicit(&t->stream_total, st->n, memory_order_relaxed);
+    atomic_store_explicit(&t->stream_total, st->n_units, memory_order_relaxed);
     enum ggml_status status = st_run_part(b, graph, 0, st->steps[0].node);
-    while (computed < st->n && status == GGML_STATUS_SUCCESS) {
+    while (computed < st->n_units && status == GGML_STATUS_SUCCESS) {
         if (st_cancelled(t)) {
             status = GGML_STATUS_ABORTED;
-        } else if (computed < brought && !(ahead && room && brought < st->n)) {
-            status = compute(b, graph, &st->steps[computed], computed + 1 < st->n ? st->steps[computed + 1].node : graph->n_nodes);
+        } else if (computed < brought && !(ahead && room && brought < st->n_units)) {
+            const bool last = computed + 1 == st->n_units;
+            status = compute(b, graph, &st->units[computed], last ? graph->n_nodes : st->steps[st->units[computed + 1].first].node);
             computed++;
             room = true;
             atomic_store_explicit(&t->stream_done, computed, memory_order_relaxed);
         } else {
-            const int r = bring(b, &st->steps[brought]);
+            const int r = bring(b, &st->units[brought]);
             brought += r > 0;
             room   = r > 0;
             status = r == -1 ? GGML_STATUS_FAILED : r == -2 ? GGML_STATUS_ABORTED : GGML_STATUS_SUCCESS;
             if (r == 0 && computed == brought) {
-                status = st_status(st_fail(t, "the ring is too small for %s", st->steps[brought].slice->name));
+                status = st_status(st_fail(t, "the ring is too small for %s", st->steps[st->units[brought].first].slice->name));
             }
         }
     }

@@ -216,6 +216,7 @@ GETTER(abort_data, PyLong_FromVoidPtr(t))
 GETTER(blob_bytes, PyLong_FromSize_t(t->blob_bytes_all))
 GETTER(slot_bytes, PyLong_FromSize_t(t->max_stride))
 GETTER(stream_unit, PyLong_FromSize_t(st_ring_unit(t)))
+GETTER(stream_layer, PyLong_FromSize_t(st_ring_layer(t)))
 GETTER(n_experts, PyLong_FromLongLong(t->n_experts_all))
 GETTER(on_gpu, PyBool_FromLong(t->on_gpu))
 
@@ -227,6 +228,7 @@ static PyGetSetDef tier_getset[] = {
     { "blob_bytes", get_blob_bytes, NULL, "bytes of all experts", NULL },
     { "slot_bytes", get_slot_bytes, NULL, "bytes of the largest slot, pads included", NULL },
     { "stream_unit", get_stream_unit, NULL, "bytes of the largest unit that streams: a slice of every expert of a layer", NULL },
+    { "stream_layer", get_stream_layer, NULL, "bytes of the largest layer that streams: a ring of two of them streams layers, not slices", NULL },
     { "n_experts", get_n_experts, NULL, "experts of all layers", NULL },
     { "on_gpu", get_on_gpu, NULL, "whether slots are in VRAM", NULL },
     { 0 },

@@ -241,6 +241,7 @@ struct st_load {
 int st_load_blobs(struct st_tier * t, struct st_class * c, const struct st_load * loads, int n, ggml_backend_t compute);
 
 char * st_slot_address(const struct st_class * c, int32_t slot);
+void st_zero_pads(const struct st_class * c, uint8_t * blob);  // of a blob in slot layout in host memory
 
 // Items that come to the device through the stage pool, or straight. `straight` queues item i without a stage
 // buffer: 1 done, 0 it has to be staged, -1 failed. `job` says how it is filled (all but dst and tag); `queue`
@@ -336,8 +337,9 @@ enum ggml_status st_prompt_compute(struct st_backend * b, struct ggml_cgraph * g
 void st_prompt_free(struct st_backend * b);
 
 // lend.c: the ring's memory.
-// Bytes of the largest unit: a slice of every expert of a layer, and its pad.
+// Bytes of the largest unit that is: a slice of every expert of a layer, and its pad.
 size_t st_ring_unit(const struct st_tier * t);
+size_t st_ring_layer(const struct st_tier * t);  // of all blobs of a layer, as slots: two of these and units are layers
 size_t st_unit_bytes(const struct st_tier * t, const struct st_slice * s);
 // From how many tokens a batch streams, and through how much memory: its own, or lent slots'. 0 or -1.
 int st_ring_set(struct st_tier * t, int64_t from, size_t bytes, bool own);

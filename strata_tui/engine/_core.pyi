@@ -74,6 +74,7 @@ class Tier:
     slot_bytes: int  # largest slot stride
     n_experts: int
     stream_unit: int  # of the largest unit that streams: a slice of every expert of a layer
+    stream_layer: int  # of the largest layer as slots: a ring of two of these streams layers, not slices
     on_gpu: bool
     def __init__(
         self,
