@@ -10,6 +10,8 @@
 
 #include "tier.h"
 
+#define ALIGN ((size_t) 256)
+
 static int map_shard(struct st_tier * t, struct st_shard * shard) {
     shard->fd = open(shard->path, O_RDONLY | O_CLOEXEC);
     if (shard->fd < 0) {
@@ -44,16 +46,17 @@ static size_t round_up(size_t n, size_t multiple) {
 // Lays out a slot: slices in order, each run followed by a zeroed pad of at least 512 values, because the
 // batched CUDA kernels read whole tiles past a row's end. What they read is multiplied by zero, so it must be
 // finite: the next slice of the same type is (its bytes are quantised weights), other bytes may not be, so
-// only slices of one type are neighbours without a pad. The stride is a multiple of every type's size,
-// because the kernels count the stride in blocks.
+// only slices of one type are neighbours without a pad. The stride is a multiple of every type's size, because the
+// kernels count the stride in blocks, and of ALIGN: prompts were 8 % slower when each expert began somewhere in a
+// cache line.
 static int lay_out(struct st_tier * t, struct st_class * c) {
-    size_t offset = 0, unit = 32;
+    size_t offset = 0, unit = ALIGN;
     for (int s = 0; s < c->n_slices; s++) {
         const size_t bytes = ggml_row_size(c->type[s], c->ne0[s]) * (size_t) c->ne1[s];
         const size_t ts    = ggml_type_size(c->type[s]);
         const bool joins   = s > 0 && c->type[s] == c->type[s - 1] && offset % 32 == 0;
         if (s > 0 && !joins) {
-            offset = round_up(offset + ggml_row_size(c->type[s - 1], 512), 32);
+            offset = round_up(offset + ggml_row_size(c->type[s - 1], 512), ALIGN);
         }
         c->slot_offset[s] = offset;
         if (joins) {

@@ -50,7 +50,6 @@ void st_backend_free(struct st_backend * b) {
     if (b->posted) {
         io->iface->event_free(io, b->posted);
     }
-    st_prompt_free(b);
     free(b->order);
     free(b->count);
     free(b->slot);
@@ -185,7 +184,8 @@ bool st_ids_known(const struct ggml_tensor * ids) {
     return ids->type == GGML_TYPE_I32 && ids->nb[0] == sizeof(int32_t) && ids->nb[1] % sizeof(int32_t) == 0 && ids->ne[2] == 1 && ids->ne[3] == 1;
 }
 
-int st_count_picks(struct st_backend * b, const struct st_group * g, const struct ggml_tensor * ids, const int32_t * host, struct picks * p) {
+// Counts the experts among ids on the host: *p, and the backend's order and count. 0 or -1.
+static int count_picks(struct st_backend * b, const struct st_group * g, const struct ggml_tensor * ids, const int32_t * host, struct picks * p) {
     struct st_tier * t = b->tier;
     *p = (struct picks) { .group = g, .class_ = &t->classes[g->class_index], .ids = host, .stride = (int64_t) (ids->nb[1] / sizeof(int32_t)),
                           .used = ids->ne[0], .tokens = ids->ne[1] };
@@ -227,7 +227,7 @@ static int read_ids(struct st_backend * b, const struct st_group * g, const stru
         ggml_backend_tensor_get(ids, b->ids_host.data, 0, bytes);
     }
     ST_COUNT(st_now(t), cuts, 1);
-    return st_count_picks(b, g, ids, b->ids_host.data, p);
+    return count_picks(b, g, ids, b->ids_host.data, p);
 }
 
 // Two contexts share the slots, each with a compute stream of its own. Loads are ordered against the stream

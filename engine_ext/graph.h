@@ -16,8 +16,6 @@ struct picks {
 // Whether a node reads expert tensors: then *slice is which, else NULL. 0, or -1: in a way that is not supported.
 int st_reads_experts(struct st_backend * b, const struct ggml_tensor * node, const struct st_slice ** slice);
 bool st_ids_known(const struct ggml_tensor * ids);  // their layout
-// Counts the experts among ids on the host: *p, and the backend's order and count. 0 or -1.
-int st_count_picks(struct st_backend * b, const struct st_group * g, const struct ggml_tensor * ids, const int32_t * host, struct picks * p);
 enum ggml_status st_status(int result);  // of 0, 1 cancelled, -1 failed
 // Host memory of at least `size` bytes; what was there is lost. Nothing queued may still read it. 0 or -1.
 int st_grow(struct st_backend * b, struct st_memory * m, size_t size);

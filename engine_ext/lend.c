@@ -55,8 +55,9 @@ int st_ring_set(struct st_tier * t, int64_t from, size_t bytes, bool own) {
         ggml_backend_buffer_free(t->ring_own);
         t->ring_own = NULL;
     }
-    t->stream_from = 0;
-    t->ring_bytes  = 0;
+    t->batch.brought = 0;
+    t->stream_from    = 0;
+    t->ring_bytes     = 0;
     if (from <= 0) {
         return 0;
     }
@@ -103,6 +104,7 @@ int st_ring_take(struct st_tier * t, ggml_backend_t compute) {
 }
 
 int st_ring_give_back(struct st_tier * t, ggml_backend_t compute) {
+    t->batch.brought = 0;  // of what was brought ahead nothing is read
     if (t->n_lent == 0) {
         return 0;
     }

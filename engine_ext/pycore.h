@@ -21,6 +21,7 @@ extern PyMethodDef py_tier_methods[];
 struct st_tier * py_tier_of(PyObject * self);  // NULL with an exception when it is closed
 PyObject * py_tier_raise(PyObject * self, struct st_tier * t);  // raises Error with the tier's text; NULL
 PyObject * py_tier_set_stream(PyObject * self, PyObject * args);  // pytier_ring.c
+PyObject * py_tier_stream_ahead(PyObject * self, PyObject * unused);
 PyObject * py_tier_stream(PyObject * self, PyObject * unused);
 PyObject * py_tier_close(PyObject * self, PyObject * unused);
 

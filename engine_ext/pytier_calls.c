@@ -412,6 +412,7 @@ PyMethodDef py_tier_methods[] = {
     { "refill", tier_refill, METH_VARARGS, "Copies up to n residents into their slots again and waits; between rounds. Returns their number." },
     { "fill_rate", tier_fill_rate, METH_VARARGS, "Bytes a second at which the stager fills n blobs, without copies; between rounds." },
     { "set_stream", py_tier_set_stream, METH_VARARGS, "From how many tokens a batch streams (0: never), the ring's bytes, and whether it has memory of its own; between rounds." },
+    { "stream_ahead", py_tier_stream_ahead, METH_NOARGS, "Begins to bring what the next streamed batch reads first; right before it, from the thread that decodes." },
     { "stream", py_tier_stream, METH_NOARGS, "The running batch's units, and the ring (any thread)." },
     { "set_policy", tier_set_policy, METH_VARARGS, "POLICY_LRU, POLICY_ADAPTIVE or POLICY_FROZEN; between rounds, from the thread that decodes." },
     { "swaps", tier_swaps, METH_NOARGS, "Swaps of the adaptive tier, its rounds and their host time in ns (any thread)." },

@@ -29,3 +29,19 @@ PyObject * py_tier_stream(PyObject * self, PyObject * unused) {
                          atomic_load(&t->filling) ? Py_True : Py_False, "from", (long long) t->stream_from, "ring", (unsigned long long) t->ring_bytes, "own",
                          t->ring_own ? Py_True : Py_False, "lent", (long) t->n_lent);
 }
+
+PyObject * py_tier_stream_ahead(PyObject * self, PyObject * unused) {
+    (void) unused;
+    struct st_tier * t = py_tier_of(self);
+    if (!t) {
+        return NULL;
+    }
+    int result;
+    Py_BEGIN_ALLOW_THREADS
+    result = st_batch_ahead(t);
+    Py_END_ALLOW_THREADS
+    if (result < 0) {
+        return py_tier_raise(self, t);
+    }
+    Py_RETURN_NONE;
+}

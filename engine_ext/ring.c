@@ -33,19 +33,19 @@ void st_ring_free(struct st_ring * r) {
 void st_ring_begin(struct st_ring * r, void * base, size_t size) {
     r->base     = base;
     r->size     = size;
-    r->n_placed = r->n_used = r->n_released = r->n_reused = 0;
+    r->n_placed = r->n_used = r->n_released = r->n_ended = 0;
     for (int i = 0; i < ST_RING_UNITS; i++) {
         r->units[i].state = ST_UNIT_NONE;
     }
 }
 
 static bool overlap(const struct st_unit * u, size_t at, size_t size) {
-    return u->at < at + size && at < u->at + u->size;
+    return size > 0 && u->size > 0 && u->at < at + size && at < u->at + u->size;
 }
 
 int st_ring_place(struct st_ring * r, size_t size) {
     const struct st_transport_i * io = r->transport->iface;
-    if (size == 0 || size > r->size || r->n_placed - r->n_released >= ST_RING_UNITS - 1) {
+    if (size > r->size || r->n_placed - r->n_released >= ST_RING_AHEAD) {
         return 0;
     }
     // Behind the last unit, or at the beginning again.
@@ -60,24 +60,20 @@ int st_ring_place(struct st_ring * r, size_t size) {
             return 0;
         }
     }
-    // WAR: what is copied there starts when the readers of what lay there have ended. The oldest go first, and a
-    // slot of `units` that is used again counts as lying there.
-    const uint64_t oldest = r->n_placed >= ST_RING_UNITS ? r->n_placed - ST_RING_UNITS + 1 : 0;
-    uint64_t end = r->n_reused;
-    for (uint64_t n = r->n_reused; n < r->n_released; n++) {
-        if (n < oldest || overlap(unit(r, n), at, size)) {
-            end = n + 1;
-        }
-    }
-    if (end > r->n_reused) {
-        // The compute stream runs in order: the last of them stands for all. The host waits for the one before it
-        // (while its event is still its own), so that it runs ahead of the streams by no more than the ring, and a
-        // cancel ends soon.
-        const bool behind = end >= 2 && end - 2 + ST_RING_UNITS >= r->n_placed;
-        if ((behind && io->wait(r->transport, unit(r, end - 2)->read) < 0) || io->copies_after(r->transport, unit(r, end - 1)->read) < 0) {
+    if (r->n_placed >= ST_RING_AHEAD && r->n_ended < r->n_placed - ST_RING_AHEAD + 1) {
+        if (io->wait(r->transport, unit(r, r->n_placed - ST_RING_AHEAD)->read) < 0) {
             return -1;
         }
-        r->n_reused = end;
+        r->n_ended = r->n_placed - ST_RING_AHEAD + 1;
+    }
+    // WAR: what is copied there starts when the readers of what lay there have ended. The compute stream runs in
+    // order, so the last of them stands for all.
+    uint64_t last = r->n_ended;
+    for (uint64_t n = r->n_ended; n < r->n_released; n++) {
+        last = overlap(unit(r, n), at, size) ? n + 1 : last;
+    }
+    if (last > r->n_ended && io->copies_after(r->transport, unit(r, last - 1)->read) < 0) {
+        return -1;
     }
     struct st_unit * u = unit(r, r->n_placed);
     assert(u->state == ST_UNIT_NONE || u->state == ST_UNIT_RELEASED);

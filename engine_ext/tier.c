@@ -62,6 +62,7 @@ void st_tier_close(struct st_tier * t) {
         }
         st_pool_free(t);
         st_mirror_free(t);
+        st_batch_free(t);
         if (t->ring_built) {
             st_ring_free(&t->ring);
             t->ring_built = false;

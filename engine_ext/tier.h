@@ -119,6 +119,17 @@ struct st_modes {  // written by the deciding thread under `lock`, copied by rea
     size_t pinned_bytes, pageable_bytes, refused_bytes;
 };
 
+// A batch that streams: what its graph reads, in order (prompt.h).
+struct st_batch {
+    struct st_step * steps;
+    struct st_unit_plan * units;
+    int capacity, n, n_units;
+    bool blobs;                // units are layers, not slices
+    int brought;               // units whose copies are queued
+    struct st_range * ranges;  // [max_experts]
+    struct st_memory ids;      // of all layers, read back for the counters
+};
+
 struct st_tier {
     ggml_backend_dev_t inner;
     struct ggml_backend_device dev;
@@ -158,6 +169,7 @@ struct st_tier {
     // Long batches stream through the ring (prompt.c): in memory of its own, or in slots that are lent.
     struct st_ring ring;
     bool ring_built;
+    struct st_batch batch;
     int64_t stream_from;   // tokens of a batch from which it streams; 0: never
     size_t ring_bytes;
     ggml_backend_buffer_t ring_own;
@@ -313,7 +325,6 @@ struct st_backend {  // context of our backend
     ggml_backend_buffer_t scratch;
     void * posted;         // event behind the work that was posted
     _Atomic int failed;    // an ggml_status that posted work ended with, or 0
-    struct st_stream * stream;  // of prompt.c
     int32_t * order;       // [max_experts] distinct experts in router order
     int32_t * count;       // [max_experts] picks, valid where mark == stamp
     int32_t * slot;        // [max_experts]
@@ -334,7 +345,10 @@ enum ggml_status st_sync(struct st_backend * b);
 
 // prompt.c: computes a graph whose experts stream through the ring.
 enum ggml_status st_prompt_compute(struct st_backend * b, struct ggml_cgraph * graph);
-void st_prompt_free(struct st_backend * b);
+// unit.c: brings what the next such graph will read first, if it is like the last one; before the host is busy with
+// other things. 0, or -1 on failure.
+int st_batch_ahead(struct st_tier * t);
+void st_batch_free(struct st_tier * t);
 
 // lend.c: the ring's memory.
 // Bytes of the largest unit that is: a slice of every expert of a layer, and its pad.

@@ -124,6 +124,8 @@ class Tier:
     def set_stream(self, tokens: int, ring: int = 0, own: bool = False) -> None:
         """Batches of at least so many tokens (0: none) stream experts through a ring of `ring` bytes: memory of its
         own, or lent slots. Between rounds. Raises Error when the ring does not fit."""
+    def stream_ahead(self) -> None:
+        """Begins to bring what the next streamed batch reads first. Right before it, from the thread that decodes."""
     def stream(self) -> dict[str, int]:
         """{"done", "total": units of the running batch, "filling", "from", "ring", "own", "lent"}. Any thread."""
     def modes(self) -> dict[str, object]:

@@ -395,6 +395,8 @@ class LowLevel:
         rows: list[Logits] = []
         for start in range(0, len(tokens), self.context.batch):
             part = tokens[start : start + self.context.batch]
+            if self.tier is not None and 0 < self.tier.stream()["from"] <= len(part):
+                self.tier.stream_ahead()
             status = self.context.decode(part, self.position, all_logits=all_logits)
             if status != OK:
                 why = self.tier.last_error() if self.tier is not None else ""
