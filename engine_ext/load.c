@@ -130,7 +130,9 @@ int st_stage_run(struct st_tier * t, const struct st_staged * work, int n) {
             continue;  // start every fill that has a buffer before waiting for one
         }
         if (open > 0) {
+            atomic_store_explicit(&t->filling, !jobs[next - 1].mapped, memory_order_relaxed);
             struct st_job * job = st_stager_collect(&t->stager);
+            atomic_store_explicit(&t->filling, false, memory_order_relaxed);
             open--;
             if (job->failed) {
                 st_stage_give_up(&t->pool, job->tag);

@@ -176,7 +176,7 @@ struct st_tier {
     int lent_class;        // slots 0 .. n_lent-1 of this class are lent
     int32_t n_lent;
     _Atomic int stream_done, stream_total;  // units of the running batch; 0 of 0: none runs
-    _Atomic bool filling;  // the thread that decodes waits for bytes from the file
+    _Atomic bool filling;  // the thread that decodes waits for a disk
     struct st_modes modes;
     pthread_mutex_t lock;  // of modes and error
 

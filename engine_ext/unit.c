@@ -135,7 +135,13 @@ int st_unit_bring(struct st_tier * t) {
 
 int st_batch_begin(struct st_tier * t, ggml_backend_t compute) {
     t->batch.brought = 0;
-    return st_ring_take(t, compute);
+    for (int i = 0; i < t->batch.n_units; i++) {
+        if (find_direct(t, &t->groups[t->batch.units[i].slice->group]) < 0) {
+            return st_ring_take(t, compute);  // which may lend slots: only then is known what lies where
+        }
+    }
+    st_ring_begin(&t->ring, NULL, 0);  // nothing passes through it
+    return 0;
 }
 
 int st_batch_ahead(struct st_tier * t) {

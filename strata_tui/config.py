@@ -161,7 +161,9 @@ class Settings:
     mirror_gib: float | None = field(default=None, metadata=_is("engine", float, 0))
     gpu: int | None = field(default=None, metadata=_is("engine", int, -1, 255))  # -1: the CPU
     threads: int | None = field(default=None, metadata=_is("engine", int, 1, 1024))
-    batch: int = field(default=512, metadata=_is("engine", int, 1, 2**16))  # tokens of one graph computation
+    batch: int | None = field(default=None, metadata=_is("engine", int, 1, 2**16))  # tokens of one graph computation
+    stream_from: int | None = field(default=None, metadata=_is("engine", int, 0, 2**16))  # tokens; 0: never
+    ring_gib: float | None = field(default=None, metadata=_is("engine", float, 0))
     pinning: Pinning = field(default=Pinning.AUTO, metadata=_is("engine", Pinning))
     stager: StagerProfile = field(default=StagerProfile.AUTO, metadata=_is("engine", StagerProfile))
     residency: Residency = field(default=Residency.LRU, metadata=_is("engine", Residency))
@@ -203,6 +205,8 @@ class Settings:
             gpu=self.gpu,
             threads=self.threads,
             batch=self.batch,
+            stream_from=self.stream_from,
+            ring_gib=self.ring_gib,
             modes=self.modes,
             profiles=profile_dir() if self.profile else None,
             verify_cache=self.verify_cache,

@@ -45,6 +45,8 @@ def test_every_setting_can_be_in_the_file(file: Path) -> None:
         gpu = -1
         threads = 4
         batch = 256
+        stream_from = 48
+        ring_gib = 0.5
         pinning = "on"
         stager = "ssd"
         residency = "adaptive"
@@ -77,6 +79,8 @@ def test_every_setting_can_be_in_the_file(file: Path) -> None:
         gpu=-1,
         threads=4,
         batch=256,
+        stream_from=48,
+        ring_gib=0.5,
         pinning=Pinning.ON,
         stager=StagerProfile.SSD,
         residency=Residency.ADAPTIVE,
@@ -132,7 +136,7 @@ def test_flag_beats_environment_beats_file_beats_default(file: Path) -> None:
         ("[engine]\nresidency = 'auto'", "engine.residency", "'auto'", "lru, adaptive, frozen"),
         ("[engine]\nverify_cache = -1", "engine.verify_cache", "-1", "from 0 to"),
         ("[engine]\nprofile = 'off'", "engine.profile", "'off'", "true or false"),
-        ("[engine]\nbatch = 'auto'", "engine.batch", "'auto'", "a whole number"),
+        ("[engine]\nverify_cache = 'auto'", "engine.verify_cache", "'auto'", "a whole number"),
         ("[sampling]\ntop_p = 1.01", "sampling.top_p", "1.01", "from 0 to 1"),
         ("[screen]\npanel = 'yes'", "screen.panel", "'yes'", "true or false"),
         ("[screen]\ntheme = 3", "screen.theme", "3", "text"),

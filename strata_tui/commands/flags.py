@@ -20,6 +20,8 @@ _HELP = {
     "gpu": ("N", "CUDA device; -1: the CPU (default: the card with most free VRAM)"),
     "threads": ("N", "CPU threads"),
     "batch": ("N", "prompt tokens computed at once"),
+    "stream_from": ("N", "tokens of a batch from which its experts stream through the ring; 0: never"),
+    "ring_gib": ("GIB", "memory of the ring's own (default: it borrows slots)"),
     "pinning": ("MODE", "page-lock the stage pool: auto, on or off"),
     "stager": ("MODE", "read experts from: auto, ram or ssd"),
     "residency": ("MODE", "which experts keep their slots: lru, adaptive or frozen"),
@@ -38,9 +40,7 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
         add_setting(group, name, metavar, text)
     for name, flag, value in (("mirror_gib", "--no-mirror", "0"), ("profile", "--no-profile", "off")):
         same = f"the same as {flag_of(name)} {value}"
-        group.add_argument(
-            flag, dest=name, action="store_const", const=value, default=argparse.SUPPRESS, help=same
-        )
+        group.add_argument(flag, dest=name, action="store_const", const=value, default=argparse.SUPPRESS, help=same)
     group.add_argument("--log", metavar="FILE", help="where the engine's log goes")
 
 

@@ -29,7 +29,7 @@ class Engine:
         self._log = _logger(options.log)
         LOG.sink = self._llama_line
         self._outbox = Outbox()
-        self._monitor = Monitor(self._log)
+        self._monitor = Monitor(self._outbox, self._log)
         self._worker = Worker(options, self._outbox, self._monitor, self._log)
         self._monitor.start()
         self._closed = False

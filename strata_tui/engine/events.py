@@ -105,11 +105,17 @@ class LoadFailed:
 
 @dataclass(frozen=True, slots=True)
 class PromptProgress:
-    """Tokens of the prompt read so far, of those that must be read (reused ones not counted)."""
+    """Tokens of the prompt read so far, of those that must be read (reused ones not counted). Sent after each batch,
+    and some times a second meanwhile: a batch that streams counts by its layers then.
+    """
 
     reply_id: int
     done: int
     total: int
+    tokens_per_second: float | None = None
+    bytes_copied: int = 0  # to the device, for this prompt
+    seconds_left: float | None = None  # at this rate
+    waiting_for_disk: bool = False  # computing has to wait for bytes of the file
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,7 @@ def open_profile(folder: Path | None, info: GgufInfo, n_experts: int, log: Logge
         return None
 
 
-def fill_slots(
-    tier: _core.Tier, profile: UsageProfile | None, emit: Emit, control: LoadControl, log: Logger
-) -> None:
+def fill_slots(tier: _core.Tier, profile: UsageProfile | None, emit: Emit, control: LoadControl, log: Logger) -> None:
     """By the profile, else evenly over the layers. Raises LoadCancelled, or the extension's Error."""
     report = Throttle("filling slots", emit, "slots")
 

@@ -264,7 +264,15 @@ class Context:
             raise UserError("This model keeps no context, so it cannot chat (an embedding model?): open another one.")
         self.size = int(lib.llama_n_ctx(self.ptr))
         self.batch = int(lib.llama_n_batch(self.ptr))
-        self._batch = lib.llama_batch_init(self.batch, 0, 1)
+        batch = self._batch = lib.llama_batch_init(self.batch, 0, 1)
+        # Its arrays, seen by numpy: filling them one by one costs milliseconds for a long prompt.
+        shape = (self.batch,)
+        self._tokens = np.ctypeslib.as_array(batch.token, shape=shape)
+        self._positions = np.ctypeslib.as_array(batch.pos, shape=shape)
+        self._wanted = np.ctypeslib.as_array(batch.logits, shape=shape)
+        np.ctypeslib.as_array(batch.n_seq_id, shape=shape)[:] = 1  # all tokens are of sequence 0
+        for i in range(self.batch):
+            batch.seq_id[i][0] = 0
 
     def decode(self, tokens: Sequence[int], position: int, *, all_logits: bool = False) -> int:
         """Runs at most `batch` tokens from `position` on; returns OK, NO_SLOT, ABORTED or a number below 0.
@@ -275,13 +283,10 @@ class Context:
         if not 0 < n <= self.batch:
             raise ValueError(f"{n} tokens do not fit a batch of {self.batch}")
         batch.n_tokens = n
-        for i, token in enumerate(tokens):
-            batch.token[i] = token
-            batch.pos[i] = position + i
-            batch.n_seq_id[i] = 1
-            batch.seq_id[i][0] = 0
-            batch.logits[i] = all_logits
-        batch.logits[n - 1] = 1
+        self._tokens[:n] = tokens
+        self._positions[:n] = np.arange(position, position + n)
+        self._wanted[:n] = all_logits
+        self._wanted[n - 1] = 1
         status = int(self._lib.llama_decode(self.ptr, batch))
         if status == OK:
             self._lib.llama_synchronize(self.ptr)

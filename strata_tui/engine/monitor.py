@@ -11,6 +11,7 @@ from .counters import Counters, MemoryReport, ReplyStats
 from .events import EngineState, Snapshot
 from .modes import ModesState
 from .opening import OpenModel
+from .outbox import Outbox
 from .reply import Reply
 from .telemetry import RateMeter, process_rss, ram
 
@@ -20,8 +21,8 @@ PERIOD = 0.3  # seconds between snapshots
 class Monitor:
     """The worker says what is open and what runs; anyone reads `snapshot`."""
 
-    def __init__(self, log: Logger) -> None:
-        self._log = log
+    def __init__(self, outbox: Outbox, log: Logger) -> None:
+        self._outbox, self._log = outbox, log
         self._lock = threading.Lock()  # the model is not closed while it is looked at
         self._shown = threading.Lock()  # guards `snapshot`, state, queued and modes; held for moments
         self._opened: OpenModel | None = None
@@ -80,6 +81,8 @@ class Monitor:
         """Takes a snapshot now."""
         with self._lock:
             opened, reply = self._opened, self._reply
+            if reply is not None and (progress := reply.progress()):
+                self._outbox.emit(progress)
             if opened is None:
                 memory, counters = MemoryReport(ram_available=ram().available, process_rss=process_rss()), Counters()
             else:

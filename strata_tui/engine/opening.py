@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from dataclasses import dataclass, field, fields, replace
 from logging import Logger
 from pathlib import Path
@@ -19,7 +20,7 @@ from .llama_log import LOG
 from .loading import Emit, LoadControl, Throttle
 from .modes import Modes, ModesState, SwitchState
 from .options import EngineOptions
-from .plan import Machine, Plan, gib, make_plan, refit
+from .plan import Machine, Plan, gib, make_plan, refit, ring_size
 from .prefix import Prefix
 from .profile import UsageProfile
 from .switches import Switches
@@ -28,6 +29,7 @@ from .telemetry import Vram, physical_cores, process_rss, ram
 if TYPE_CHECKING:
     from . import _core
 
+MIRROR_STEP = 0.05  # seconds of filling the mirror between two rounds
 _PHASE_FIELDS = tuple(f.name for f in fields(PhaseCounters))
 
 
@@ -52,6 +54,7 @@ class OpenModel:
     _profile: UsageProfile | None
     _switches: Switches
     _cleanup: contextlib.ExitStack
+    _mirror_more: bool = False
     rounds: int = 0  # calls of llama_decode that succeeded
     modes: ModesState | None = None  # as of the last refresh()
     _sizes: dict[str, int] = field(default_factory=dict)
@@ -72,6 +75,20 @@ class OpenModel:
     def apply(self, modes: Modes) -> None:
         """Between rounds, on the thread that decodes. Raises the extension's Error; `refresh` says what is in force."""
         self._switches.apply(modes)
+        # A driver that refused memory for the mirror is asked again when a person asks.
+        self._mirror_more = self.modes is not None and int(str(self.tier.modes()["mirror"])) < self.plan.mirror
+
+    def prepare(self, tokens: int) -> None:
+        """Right before a batch of so many tokens: the first experts of one that streams set out already."""
+        if self.tier.n_experts and 0 < self.tier.stream()["from"] <= tokens:
+            self.tier.stream_ahead()
+
+    def between_rounds(self) -> None:
+        """On the thread that decodes: a step of what goes on beside replies."""
+        if self._mirror_more:
+            before, end = int(str(self.tier.modes()["mirror"])), time.monotonic() + MIRROR_STEP
+            after = self.tier.fill_mirror(self.plan.mirror, lambda _done, _total: time.monotonic() < end)
+            self._mirror_more = before < after < self.plan.mirror
 
     def residency(self) -> SwitchState:
         """The residency switch as it is now. Any thread."""
@@ -150,6 +167,7 @@ def open_model(
             control.check()
             got = tier.allocate(plan.slots)
             log.info("slots: %d of %d experts, %s", got, plan.n_experts, gib(tier.arena()["bytes"]))
+            plan = _set_stream(plan, tier, log)
         switches = Switches(core, tier)
         switches.apply_pool(modes)
         profile = open_profile(options.profiles, info, plan.n_experts, log)
@@ -231,6 +249,26 @@ def _measured(plan: Plan, context: llama.Context) -> tuple[int | None, Plan]:
         for line in plan.lines
     )
     return kv, replace(plan, lines=lines)
+
+
+def _set_stream(plan: Plan, tier: _core.Tier, log: Logger) -> Plan:
+    """Gives streamed batches their ring, and says so in the plan."""
+    size = ring_size(tier, tier.arena()["bytes"], plan.ring) if plan.stream_from else 0
+    if plan.stream_from and plan.ring and not size:
+        raise UserError(f"A ring of {gib(plan.ring)} is too small: this model needs {gib(tier.stream_unit)} or more.")
+    tier.set_stream(plan.stream_from if size else 0, size, bool(plan.ring))
+    units = "layers" if size >= 2 * tier.stream_layer else "slices of layers"
+    if not plan.stream_from:
+        note = "off: prompts use slots"
+    elif not size:
+        note = "none: too few slots to borrow, prompts use them in passes"
+    else:
+        memory = "its own memory" if plan.ring else "lent slots"
+        note = f"{memory}, by {units}, for batches of {plan.stream_from} tokens and more"
+    line = PlanLine("prompt ring", size, note)
+    log.info("plan: %s: %s", line.label, _line_text(line))
+    at = next(i for i, old in enumerate(plan.lines) if old.label == "slots") + 1
+    return replace(plan, lines=(*plan.lines[:at], line, *plan.lines[at:]))
 
 
 def _machine(name: str, on_gpu: bool) -> Machine:

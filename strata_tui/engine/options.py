@@ -20,7 +20,9 @@ class EngineOptions:
     mirror_gib: float | None = None
     gpu: int | None = None  # None: the card with most free VRAM; -1: the CPU
     threads: int | None = None
-    batch: int = 512  # tokens read at once; llama.cpp's ubatch
+    batch: int | None = None  # tokens read at once; llama.cpp's ubatch
+    stream_from: int | None = None  # tokens of a batch from which its experts stream through the ring; 0: never
+    ring_gib: float | None = None  # None: the ring borrows slots; else memory of its own
     flash_attention: bool | None = None  # None: where llama.cpp thinks it works
     modes: Modes = field(default_factory=Modes)
     pool_buffers: int = 16

@@ -25,6 +25,9 @@ GPU_RESERVE_GIB = 0.75  # kernels' work memory, CUDA graphs, and other programs'
 CPU_RESERVE = (GIB, 0.10)  # at least; share of available RAM
 MIRROR_RESERVE = (4 * GIB, 0.20)
 GPU_BASE = 96 * MIB  # what the first kernels take on a card beside the compute buffers
+BATCHES = (4096, 2048, 1024, 512)  # tokens; the largest whose compute buffers take a small share of the room
+BATCH_SHARE = 0.1
+STREAM_FROM = (32, 64)  # tokens, on a GPU and on the CPU: measured, below it fewer experts are picked than would stream
 MAX_THREADS = 16
 GPU_THREADS = 4
 
@@ -36,6 +39,15 @@ class Sizes(Protocol):
     def n_experts(self) -> int: ...
     def min_slots(self) -> int: ...
     def arena_bytes(self, slots: int) -> int: ...
+
+
+class StreamSizes(Protocol):
+    """What the tier says about streamed batches; _core.Tier is one."""
+
+    @property
+    def stream_unit(self) -> int: ...
+    @property
+    def stream_layer(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +79,8 @@ class Plan:
     reserve: int
     usable: int  # what trunk, KV cache, compute buffers and slots may take together
     vram_free: int  # before anything was allocated; 0 on the CPU
+    ring: int  # bytes of its own for the ring of streamed prompts; 0: it borrows slots
+    stream_from: int  # tokens of a batch from which it streams; 0: never
     mirror_limit: int  # most bytes of the mirror while not every expert has a slot
     lines: tuple[PlanLine, ...]
     notices: tuple[str, ...] = ()
@@ -79,21 +93,26 @@ class Plan:
 
 def make_plan(info: GgufInfo, sizes: Sizes, machine: Machine, options: EngineOptions) -> Plan:
     """Raises UserError with what is needed, what is there and which knob to turn when the model cannot fit."""
-    if options.batch < 1:
+    if options.batch is not None and options.batch < 1:
         raise UserError(f"--batch {options.batch} is no number of tokens: use 1 or more.")
+    if options.stream_from is not None and options.stream_from < 0:
+        raise UserError(f"--stream-from {options.stream_from} is below 0: use 0 (never) or a number of tokens.")
+    if options.ring_gib is not None and options.ring_gib < 0:
+        raise UserError(f"--ring-gib {options.ring_gib:g} is below 0: use 0 (lent slots) or more.")
     notices: list[str] = []
     room = _Room(machine, options, notices)
     floor = sizes.min_slots() if sizes.n_experts else 0
     slots = _wanted_slots(sizes, floor, machine, options, notices)
     context = _wanted_context(info, options, notices)
-    batch = min(options.batch, context)
+    batch = min(options.batch or _wanted_batch(info, context, machine, room, sizes), context)
+    ring = int((options.ring_gib or 0) * GIB) if sizes.n_experts else 0
 
     def computing(tokens: int) -> int:
         scores = _number(info, "attention.head_count") * tokens * batch * 4  # kept whole without flash attention
         return compute_bytes(info, tokens, batch, machine.on_gpu) + scores * (options.flash_attention is False)
 
     def fixed(tokens: int) -> int:
-        return info.trunk_bytes + kv_bytes(info, tokens) + computing(tokens)
+        return info.trunk_bytes + kv_bytes(info, tokens) + computing(tokens) + ring
 
     least = slots if options.slots is not None else floor
     arena = sizes.arena_bytes(least) if sizes.n_experts else 0
@@ -107,7 +126,7 @@ def make_plan(info: GgufInfo, sizes: Sizes, machine: Machine, options: EngineOpt
     if options.slots is None and sizes.n_experts:
         slots = fitting_slots(sizes, room.usable - fixed(context), slots)
     arena = sizes.arena_bytes(slots) if sizes.n_experts else 0
-    mirror = _mirror_limit(info, machine, options, notices)
+    mirror = _mirror_limit(sizes, machine, options, notices)
     threads, why_threads = _threads(machine, options)
     kv, compute = kv_bytes(info, context), computing(context)
     where = "VRAM" if machine.on_gpu else "RAM"
@@ -138,9 +157,25 @@ def make_plan(info: GgufInfo, sizes: Sizes, machine: Machine, options: EngineOpt
         usable=room.usable,
         vram_free=machine.vram_free,
         mirror_limit=mirror,
+        ring=ring,
+        stream_from=STREAM_FROM[not machine.on_gpu] if options.stream_from is None else options.stream_from,
         lines=lines,
         notices=tuple(notices),
     )
+
+
+def ring_size(sizes: StreamSizes, arena: int, own: int) -> int:
+    """Bytes of the ring: its own, or of slots that are lent. Two layers keep both streams busy with few, large copies;
+    where they would take too much of the arena, it is slices of a layer. 0: not even these."""
+    if own:
+        return own if own >= sizes.stream_unit else 0
+    choices = (
+        (3 * sizes.stream_layer, 8),
+        (2 * sizes.stream_layer, 4),
+        (3 * sizes.stream_unit, 2),
+        (2 * sizes.stream_unit, 1),
+    )
+    return next((size for size, share in choices if size * share <= arena), 0)
 
 
 def fitting_slots(sizes: Sizes, room: int, most: int) -> int:
@@ -163,7 +198,7 @@ def refit(plan: Plan, sizes: Sizes, free: int) -> Plan:
     if not plan.n_experts:
         return plan
     taken = plan.vram_free - free
-    left = max(0, min(free - plan.reserve, plan.usable - taken) - GPU_BASE)
+    left = max(0, min(free - plan.reserve, plan.usable - taken) - GPU_BASE - plan.ring)
     forced = plan.slots_asked is not None
     most = plan.slots if forced else plan.n_experts
     slots = fitting_slots(sizes, left, most)
@@ -277,6 +312,15 @@ def _wanted_slots(sizes: Sizes, floor: int, machine: Machine, options: EngineOpt
     return min(options.slots, sizes.n_experts)
 
 
+def _wanted_batch(info: GgufInfo, context: int, machine: Machine, room: _Room, sizes: Sizes) -> int:
+    """On a GPU large batches: what streams for one streams for all its tokens."""
+    if machine.on_gpu and sizes.n_experts:
+        for batch in BATCHES:
+            if compute_bytes(info, context, batch, True) <= BATCH_SHARE * room.usable:
+                return batch
+    return BATCHES[-1]
+
+
 def _wanted_context(info: GgufInfo, options: EngineOptions, notices: list[str]) -> int:
     trained = info.context_trained
     if options.context is None:
@@ -296,7 +340,7 @@ def _mirror_line(limit: int, slots: int, n_experts: int, on_gpu: bool) -> PlanLi
     return PlanLine("mirror", limit, "at most, in page-locked RAM")
 
 
-def _mirror_limit(info: GgufInfo, machine: Machine, options: EngineOptions, notices: list[str]) -> int:
+def _mirror_limit(sizes: Sizes, machine: Machine, options: EngineOptions, notices: list[str]) -> int:
     if not machine.on_gpu:
         if options.mirror_gib:
             notices.append("--mirror-gib is not used: on the CPU the slots are in RAM anyway.")
@@ -304,10 +348,11 @@ def _mirror_limit(info: GgufInfo, machine: Machine, options: EngineOptions, noti
     if options.mirror_gib is not None and options.mirror_gib < 0:
         raise UserError(f"--mirror-gib {options.mirror_gib:g} is below 0: use 0 or more.")
     available = machine.ram.available or 0
+    whole = sizes.arena_bytes(sizes.n_experts) if sizes.n_experts else 0  # experts lie there as in slots
     spare = max(0, available - max(MIRROR_RESERVE[0], int(available * MIRROR_RESERVE[1])))
     if options.mirror_gib is None:
-        return min(info.expert_bytes, spare)
-    asked = min(info.expert_bytes, int(options.mirror_gib * GIB))
+        return min(whole, spare)
+    asked = min(whole, int(options.mirror_gib * GIB))
     if machine.ram.available is not None and asked > available:
         raise UserError(
             f"A mirror of {gib(asked)} does not fit the {gib(available)} of RAM that are available "
@@ -348,7 +393,7 @@ def _does_not_fit(
         knobs.append(f"fewer --slots (at least {floor})")
     if context > SMALLEST_CONTEXT:
         knobs.append("a shorter --ctx")
-    if options.batch > 64:
+    if options.batch is None or options.batch > 64:
         knobs.append("a smaller --batch")
     if (options.vram_gib if room.where == "VRAM" else options.ram_gib) is not None:
         knobs.append(f"a larger {room.knob}")

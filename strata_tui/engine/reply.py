@@ -58,6 +58,8 @@ class Reply:
         self._prompt_tokens = self._reused = 0
         self.prompt_read = 0  # tokens of the prompt that were evaluated
         self.reply_tokens = 0
+        self._prompt_total = 0  # while the prompt is read
+        self._batch_tokens = 0  # of the running batch
         self._prompt_begun: float | None = None
         self._prompt_end: float | None = None
         self._first: float | None = None
@@ -98,6 +100,19 @@ class Reply:
             model=opened.about.name,
         )
 
+    def progress(self) -> PromptProgress | None:
+        """How far the prompt is now; None when none is being read. Any thread."""
+        total, begun = self._prompt_total, self._prompt_begun
+        if not total or begun is None:
+            return None
+        stream = self._opened.tier.stream()
+        part = stream["done"] / stream["total"] if stream["total"] else 0.0
+        done = min(total, self.prompt_read + int(self._batch_tokens * part))
+        rate = done / max(1e-9, time.monotonic() - begun) if done else None
+        copied = (self._opened.counters() - self._counters).prompt.bytes_copied
+        left = (total - done) / rate if rate else None
+        return PromptProgress(self._job.reply_id, done, total, rate, copied, left, bool(stream["filling"]))
+
     def _run(self) -> None:
         opened, job = self._opened, self._job
         self._check_cancelled()
@@ -137,13 +152,19 @@ class Reply:
         opened.tier.set_phase(opened.core.PHASE_PROMPT)
         total = len(tokens) - self._reused
         self._prompt_begun = time.monotonic()
+        self._prompt_total = total
         self._hooks.emit(PromptProgress(self._job.reply_id, 0, total))
         for start in range(self._reused, len(tokens), opened.context.batch):
             part = tokens[start : start + opened.context.batch]
+            self._batch_tokens = len(part)
+            opened.prepare(len(part))
             self._decode(part)
+            self._batch_tokens = 0
             self.prompt_read += len(part)
             self._prompt_end = time.monotonic()
-            self._hooks.emit(PromptProgress(self._job.reply_id, self.prompt_read, total))
+            if progress := self.progress():
+                self._hooks.emit(progress)
+        self._prompt_total = 0
 
     def _write(self, sampler: Sampler, text: ReplyText) -> None:
         opened, limit = self._opened, self._job.sampling.max_tokens

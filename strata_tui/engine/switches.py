@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .modes import Modes, ModesState, Residency, SwitchState
+from .telemetry import ram
 
 if TYPE_CHECKING:
     from . import _core
@@ -24,7 +25,12 @@ class Switches:
     def apply_pool(self, modes: Modes) -> None:
         """Builds the stage pool anew. Raises the extension's Error; the pool is then as it was."""
         core = self._core
-        self._tier.set_modes(getattr(core, f"PIN_{modes.pinning.name}"), getattr(core, f"STAGER_{modes.stager.name}"))
+        available = ram().available  # control groups counted
+        self._tier.set_modes(
+            getattr(core, f"PIN_{modes.pinning.name}"),
+            getattr(core, f"STAGER_{modes.stager.name}"),
+            -1 if available is None else available,
+        )
         self._pool = modes
 
     def apply_residency(self, wanted: Residency) -> None:

@@ -247,6 +247,8 @@ class Worker:
 
     def _apply_modes(self) -> None:
         """Between rounds, or while idle."""
+        if self._opened is not None:
+            self._opened.between_rounds()
         if not self._modes_changed:
             return
         with self._wake:

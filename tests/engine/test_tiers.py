@@ -24,7 +24,7 @@ POLICIES = ("lru", "adaptive", "frozen", "toggled")
 POOLS = (2, 16, 257)
 PREFILLS = ("no", "even", "profile")
 PINNINGS = ("auto", "toggled")
-MIRRORS = {"none": 0.0, "half": 0.5, "all": 1.1}  # of the experts' bytes; in slots they are a little larger
+MIRRORS = {"none": 0.0, "half": 0.5, "all": 1.5}  # of the experts' bytes; with their pads such small ones are larger
 TOGGLE = 8  # tokens decoded between two changes
 
 
