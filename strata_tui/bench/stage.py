@@ -121,7 +121,14 @@ def _tiers(core: Any, device: str, args: argparse.Namespace, found: dict[str, An
     for _ in range(args.rounds):
         for pin in (core.PIN_ON, core.PIN_OFF):
             name = "pinned" if pin == core.PIN_ON else "pageable"
-            with LowLevel(args.model, slots=experts // 2, device=device, pool_buffers=32, context=512) as model:
+            how = {"slots": experts // 2, "device": device, "pool_buffers": 32, "context": 512}
+            started = time.perf_counter()
+            with LowLevel(args.model, modes=(pin, core.STAGER_RAM), **how) as model:
+                assert model.tier is not None
+                model.tier.prefill()
+                model.decode([1000])
+                results["open to first token, s"][name].append(time.perf_counter() - started)
+            with LowLevel(args.model, **how) as model:
                 tier = model.tier
                 assert tier is not None
                 started = time.perf_counter()

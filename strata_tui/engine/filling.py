@@ -44,14 +44,36 @@ def fill_slots(tier: _core.Tier, profile: UsageProfile | None, emit: Emit, contr
     log.info("slots: %d filled %s in %.2f s", filled, how, time.monotonic() - begun)
 
 
-def fill_mirror(tier: _core.Tier, limit: int, emit: Emit, control: LoadControl, log: Logger) -> None:
-    """Raises LoadCancelled, or the extension's Error."""
-    report = Throttle("filling the mirror", emit)
+class Mirror:
+    """Fills the mirror beside replies, so that the first token does not wait for it: while nothing runs in steps, and
+    between rounds as far as that costs a small share of the time. On the thread that decodes."""
 
-    def progress(done: int, total: int) -> bool:
-        report(done, total)
-        return not control.cancelled
+    STEP = 0.05  # seconds
+    SHARE = 0.1  # of a reply's time
 
-    filled = tier.fill_mirror(limit, progress)
-    control.check()
-    log.info("mirror: %s of at most %s", gib(filled), gib(limit))
+    def __init__(self, tier: _core.Tier, limit: int, log: Logger) -> None:
+        """`limit` in bytes; 0: there is none."""
+        self._tier, self._limit, self._log = tier, limit, log
+        self._resting = time.monotonic()  # since then no step was made
+        self._cost = 0.0  # seconds of the last step
+        self._bytes = 0
+        self.filling = limit > 0
+
+    def ask_again(self) -> None:
+        """A driver that refused memory is asked again, because a person asks."""
+        self.filling = self._bytes < self._limit
+
+    def between_rounds(self) -> None:
+        """A step, when there was time enough since the last. Raises the extension's Error."""
+        if self.filling and self._cost <= self.SHARE * (time.monotonic() - self._resting):
+            self.step()
+
+    def step(self) -> None:
+        """Fills for about STEP seconds; a new piece of memory to be pinned takes longer. Raises the extension's Error."""
+        begun = time.monotonic()
+        self._bytes = self._tier.fill_mirror(self._limit, lambda _done, _total: time.monotonic() - begun < self.STEP)
+        self._resting = time.monotonic()
+        self._cost = self._resting - begun
+        if self._cost < self.STEP:  # it ended by itself: all is there, or the driver refused more
+            self.filling = False
+            self._log.info("mirror: %s of at most %s", gib(self._bytes), gib(self._limit))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from dataclasses import dataclass, field, fields, replace
 from logging import Logger
 from pathlib import Path
@@ -14,7 +13,7 @@ from . import gguf_info, llama, native
 from .chat_format import ChatFormat
 from .counters import Counters, MemoryReport, PhaseCounters
 from .events import ModelInfo, PlanLine
-from .filling import fill_mirror, fill_slots, open_profile
+from .filling import Mirror, fill_slots, open_profile
 from .gguf_info import GgufInfo
 from .llama_log import LOG
 from .loading import Emit, LoadControl, Throttle
@@ -29,7 +28,6 @@ from .telemetry import Vram, physical_cores, process_rss, ram
 if TYPE_CHECKING:
     from . import _core
 
-MIRROR_STEP = 0.05  # seconds of filling the mirror between two rounds
 _PHASE_FIELDS = tuple(f.name for f in fields(PhaseCounters))
 
 
@@ -50,11 +48,11 @@ class OpenModel:
     kv: int | None
     vram: Vram
     notices: tuple[str, ...]
+    mirror: Mirror
     verify_every: int  # rounds between two checks of the cache; 0: none
     _profile: UsageProfile | None
     _switches: Switches
     _cleanup: contextlib.ExitStack
-    _mirror_more: bool = False
     rounds: int = 0  # calls of llama_decode that succeeded
     modes: ModesState | None = None  # as of the last refresh()
     _sizes: dict[str, int] = field(default_factory=dict)
@@ -75,20 +73,12 @@ class OpenModel:
     def apply(self, modes: Modes) -> None:
         """Between rounds, on the thread that decodes. Raises the extension's Error; `refresh` says what is in force."""
         self._switches.apply(modes)
-        # A driver that refused memory for the mirror is asked again when a person asks.
-        self._mirror_more = self.modes is not None and int(str(self.tier.modes()["mirror"])) < self.plan.mirror
+        self.mirror.ask_again()
 
     def prepare(self, tokens: int) -> None:
         """Right before a batch of so many tokens: the first experts of one that streams set out already."""
         if self.tier.n_experts and 0 < self.tier.stream()["from"] <= tokens:
             self.tier.stream_ahead()
-
-    def between_rounds(self) -> None:
-        """On the thread that decodes: a step of what goes on beside replies."""
-        if self._mirror_more:
-            before, end = int(str(self.tier.modes()["mirror"])), time.monotonic() + MIRROR_STEP
-            after = self.tier.fill_mirror(self.plan.mirror, lambda _done, _total: time.monotonic() < end)
-            self._mirror_more = before < after < self.plan.mirror
 
     def residency(self) -> SwitchState:
         """The residency switch as it is now. Any thread."""
@@ -175,8 +165,6 @@ def open_model(
             log.info("%s", tier.selftest())
             fill_slots(tier, profile, emit, control, log)
         switches.apply_residency(modes.residency)  # now that there are residents to become homes
-        if plan.mirror:
-            fill_mirror(tier, plan.mirror, emit, control, log)
         control.check()
         formatter = ChatFormat(model)
         notices = [*plan.notices, *formatter.take_notices()]
@@ -196,6 +184,7 @@ def open_model(
             kv=kv,
             vram=Vram(llama.pci_address(name) if machine.on_gpu else None),
             notices=tuple(notices),
+            mirror=Mirror(tier, plan.mirror, log),
             verify_every=options.verify_cache,
             _profile=profile,
             _switches=switches,

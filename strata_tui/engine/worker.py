@@ -134,17 +134,22 @@ class Worker:
     def _run(self) -> None:
         while True:
             with self._wake:
-                self._wake.wait_for(lambda: self._commands or self._modes_changed or self._closing)
+                idle = self._opened is None or not self._opened.mirror.filling
+                due = self._wake.wait_for(
+                    lambda: bool(self._commands) or self._modes_changed or self._closing, None if idle else 0
+                )
                 if self._closing:
                     break
-                command = None if self._modes_changed else self._commands.popleft()
+                command = self._commands.popleft() if due and not self._modes_changed else None
                 if isinstance(command, _Open):
                     self._loading, self._state = command, EngineState.LOADING
                 elif isinstance(command, Job):
                     self._begin(command)
                 self._show()
             try:
-                if isinstance(command, _Open):
+                if not due:
+                    self._fill_mirror(whole=True)
+                elif isinstance(command, _Open):
                     self._open(command)
                 elif isinstance(command, Job):
                     self._reply(command)
@@ -239,6 +244,23 @@ class Worker:
         self._outbox.emit(done)
         opened.note_usage()
 
+    def _fill_mirror(self, *, whole: bool) -> None:
+        """A whole step, while nothing else is to do, or what is due between two rounds."""
+        opened = self._opened
+        if opened is None or not opened.mirror.filling:
+            return
+        try:
+            if whole:
+                opened.mirror.step()
+            else:
+                opened.mirror.between_rounds()
+        except opened.core.Error as error:
+            opened.mirror.filling = False
+            self._log.exception("mirror")
+            self._outbox.emit(Notice(f"The mirror could not be filled further: {cause(error)}."))
+        if whole or not opened.mirror.filling:
+            self._refresh(opened)
+
     def _decoding(self) -> None:
         with self._wake:
             if self._state is EngineState.PROMPT:
@@ -247,8 +269,7 @@ class Worker:
 
     def _apply_modes(self) -> None:
         """Between rounds, or while idle."""
-        if self._opened is not None:
-            self._opened.between_rounds()
+        self._fill_mirror(whole=False)
         if not self._modes_changed:
             return
         with self._wake:
