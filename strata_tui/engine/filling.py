@@ -69,7 +69,7 @@ class Mirror:
             self.step()
 
     def step(self) -> None:
-        """Fills for about STEP seconds; a new piece of memory to be pinned takes longer. Raises the extension's Error."""
+        """Fills for about STEP seconds; pinning a new piece takes longer. Raises the extension's Error."""
         begun = time.monotonic()
         self._bytes = self._tier.fill_mirror(self._limit, lambda _done, _total: time.monotonic() - begun < self.STEP)
         self._resting = time.monotonic()
