@@ -147,7 +147,8 @@ class Tier:
         """{"done", "total": units of the running batch, "filling", "from", "ring", "own", "lent"}. Any thread."""
     def modes(self) -> dict[str, object]:
         """{"pinning_wanted", "pinning", "pinning_reason", "stager_wanted", "stager", "stager_reason",
-        "stager_threads", "stager_changes", "policy", "generation", "pool_buffers", "pinned", "pageable", "refused", "mirror"}"""
+        "stager_threads", "stager_changes", "policy", "generation", "pool_buffers", "pinned", "pageable",
+        "refused", "mirror"}"""
     def stager(self) -> _Stager:
         """The stager as it is. Any thread."""
     def counters(self) -> dict[str, dict[str, int]]:
