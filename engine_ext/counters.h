@@ -1,6 +1,6 @@
 // The engine's counters: one struct per phase, each field defined here and nowhere else.
 //
-// Written by the thread that decodes, read by any thread: relaxed atomics, because a reader wants recent
+// Written by the thread that decodes and the stager's, read by any thread: relaxed atomics, because a reader wants recent
 // numbers and no ordering between them.
 #ifndef STRATA_COUNTERS_H
 #define STRATA_COUNTERS_H
@@ -23,7 +23,12 @@
     X(rounds)       /* graphs computed that hold expert operations */                                   \
     X(cuts)         /* places where a graph was cut to read expert ids */                               \
     X(split_passes) /* passes beyond the first of an operation that was run in several token windows */ \
-    X(wait_ns)      /* host time spent waiting for stage buffers, fills and copies */
+    X(wait_ns)      /* host time spent waiting for stage buffers, fills and copies */                   \
+    X(bytes_filled) /* bytes read from the file into stage buffers */                                   \
+    X(bytes_direct) /* ... of these, past the page cache */                                             \
+    X(asks)         /* reads and samples that were asked whether the page cache holds them */           \
+    X(asks_cached)  /* ... of these, those that it held */                                              \
+    X(ask_ns)       /* time of samples, and of asking where the answer was no (that may begin the read) */
 
 struct st_phase_counters {
 #define ST_FIELD(name) _Atomic uint64_t name;

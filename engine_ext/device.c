@@ -59,7 +59,8 @@ static void buffer_set_tensor(ggml_backend_buffer_t buffer, struct ggml_tensor *
 
 static void buffer_get_tensor(ggml_backend_buffer_t buffer, const struct ggml_tensor * tensor, void * data, size_t offset, size_t size) {
     const struct st_slice * slice = tensor->extra;
-    if (!slice || st_experts_read(buffer->buft->context, slice, 0, offset, size, data, false) < 0) {
+    struct st_read got;
+    if (!slice || st_experts_read(buffer->buft->context, slice, 0, offset, size, data, 0, &got) < 0) {
         st_fail(buffer->buft->context, "tensor %s could not be read from its file", tensor->name);
         memset(data, 0, size);
     }

@@ -1,33 +1,18 @@
-// The experts of a GGUF: where each one's slices lie in the mapped files, and which experts share a layout.
+// The experts of a GGUF: where each one's slices lie in the files, and which experts share a layout.
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 #include "tier.h"
 
 #define ALIGN ((size_t) 256)
 
-static int map_shard(struct st_tier * t, struct st_shard * shard) {
-    shard->fd = open(shard->path, O_RDONLY | O_CLOEXEC);
-    if (shard->fd < 0) {
+static int open_shard(struct st_tier * t, struct st_shard * shard) {
+    if (st_source_open(&shard->source, shard->path) < 0) {
         return st_fail(t, "cannot open %s: %s", shard->path, strerror(errno));
     }
-    struct stat st;
-    if (fstat(shard->fd, &st) != 0 || st.st_size <= 0) {
-        return st_fail(t, "cannot read the size of %s", shard->path);
-    }
-    shard->size = (size_t) st.st_size;
-    void * map = mmap(NULL, shard->size, PROT_READ, MAP_SHARED, shard->fd, 0);
-    if (map == MAP_FAILED) {
-        return st_fail(t, "cannot map %s: %s", shard->path, strerror(errno));
-    }
-    shard->map = map;
-    return 0;
+    shard->size = shard->source.size;
+    return shard->size > 0 ? 0 : st_fail(t, "cannot read the size of %s", shard->path);
 }
 
 static size_t gcd(size_t a, size_t b) {
@@ -107,7 +92,7 @@ static int check_slice(struct st_tier * t, const struct st_group * g, struct st_
 
 int st_experts_init(struct st_tier * t) {
     for (int i = 0; i < t->n_shards; i++) {
-        if (map_shard(t, &t->shards[i]) < 0) {
+        if (open_shard(t, &t->shards[i]) < 0) {
             return -1;
         }
     }
@@ -183,12 +168,7 @@ void st_experts_free(struct st_tier * t) {
     t->classes   = NULL;
     t->n_classes = 0;
     for (int i = 0; t->shards && i < t->n_shards; i++) {
-        if (t->shards[i].map) {
-            munmap((void *) t->shards[i].map, t->shards[i].size);
-        }
-        if (t->shards[i].fd >= 0) {
-            close(t->shards[i].fd);
-        }
+        st_source_close(&t->shards[i].source);
         free(t->shards[i].path);
     }
     free(t->shards);
@@ -209,52 +189,12 @@ struct st_slice * st_experts_find(const struct st_tier * t, const char * name) {
     return NULL;
 }
 
-int st_experts_read(const struct st_tier * t, const struct st_slice * s, int32_t expert, size_t offset, size_t size, void * dst, bool mapped) {
-    const struct st_shard * shard = &t->shards[s->shard];
-    uint64_t at = s->file_offset + (uint64_t) expert * s->bytes + offset;  // checked by check_slice
-    if (mapped) {
-        memcpy(dst, shard->map + at, size);
-        return 0;
-    }
-    uint8_t * out = dst;
-    while (size > 0) {
-        const ssize_t n = pread(shard->fd, out, size, (off_t) at);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {  // an error, or the file became shorter
-            return -1;
-        }
-        out += n;
-        at += (uint64_t) n;
-        size -= (size_t) n;
-    }
-    return 0;
+int st_experts_read(const struct st_tier * t, const struct st_slice * s, int32_t expert, size_t offset, size_t size, void * dst, unsigned how,
+                    struct st_read * out) {
+    const uint64_t at = s->file_offset + (uint64_t) expert * s->bytes + offset;  // checked by check_slice
+    return st_source_read(&t->shards[s->shard].source, at, size, dst, how, out);
 }
 
-double st_experts_cached(const struct st_tier * t, int samples) {
-    if (t->n_groups == 0 || samples <= 0) {
-        return -1;
-    }
-    // Asked of the bytes themselves: RWF_NOWAIT fails with EAGAIN where the page would have to be read. (mincore
-    // calls every page of another user's file resident.)
-    int asked = 0, cached = 0;
-    uint64_t x = UINT64_C(0x2545F4914F6CDD1D);
-    for (int i = 0; i < samples; i++) {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        const struct st_group * g = &t->groups[x % (uint64_t) t->n_groups];
-        const struct st_slice * s = &g->slices[(x >> 20) % (uint64_t) g->n_slices];
-        const uint64_t at = s->file_offset + (x >> 24) % (s->bytes * (uint64_t) g->n_experts);
-        char byte;
-        struct iovec io = { &byte, 1 };
-        const ssize_t n = preadv2(t->shards[s->shard].fd, &io, 1, (off_t) at, RWF_NOWAIT);
-        if (n < 0 && errno != EAGAIN) {
-            return -1;  // this file system does not tell
-        }
-        asked++;
-        cached += n == 1;
-    }
-    return (double) cached / asked;
+int st_experts_ask(const struct st_tier * t, const struct st_slice * s, int32_t expert, size_t offset) {
+    return st_source_ask(&t->shards[s->shard].source, s->file_offset + (uint64_t) expert * s->bytes + offset);
 }

@@ -36,56 +36,6 @@ int st_queue_blob(struct st_tier * t, struct st_class * c, int32_t slot, const u
     return 0;
 }
 
-#define PIECE_BYTES ((size_t) 256 << 10)
-
-static int pieces_of(size_t bytes) {
-    return (int) ((bytes + PIECE_BYTES - 1) / PIECE_BYTES);
-}
-
-void st_job_blob(const struct st_tier * t, struct st_job * job, int class_index, int32_t key) {
-    const struct st_class * c = &t->classes[class_index];
-    *job = (struct st_job) { .key = key, .tag = -1, .class_index = class_index, .slice = -1, .mapped = t->modes.profile == ST_PROFILE_RAM };
-    for (int s = 0; s < c->n_slices; s++) {  // in pieces, so that several threads share the one blob that decode waits for
-        job->n_pieces += pieces_of(ggml_row_size(c->type[s], c->ne0[s]) * (size_t) c->ne1[s]);
-    }
-}
-
-void st_job_slices(const struct st_tier * t, struct st_job * job, const struct st_slice * slice, int32_t expert, int32_t count) {
-    const struct st_group * g = &t->groups[slice->group];
-    *job = (struct st_job) { .key = g->first_key + expert, .tag = -1, .class_index = g->class_index, .slice = slice->index, .count = count,
-                             .mapped = t->modes.profile == ST_PROFILE_RAM, .n_pieces = pieces_of(slice->bytes * (size_t) count) };
-}
-
-// Piece `piece` of `bytes` bytes that begin with an expert's slice.
-static int fill_part(const struct st_tier * t, const struct st_slice * slice, int32_t expert, size_t bytes, int piece, char * dst, bool mapped) {
-    const size_t offset = (size_t) piece * PIECE_BYTES;
-    const size_t size   = bytes - offset < PIECE_BYTES ? bytes - offset : PIECE_BYTES;
-    return st_experts_read(t, slice, expert, offset, size, dst + offset, mapped);
-}
-
-int st_fill_piece(void * ctx, const struct st_job * job, int piece) {
-    const struct st_tier * t  = ctx;
-    const struct st_class * c = &t->classes[job->class_index];
-    const struct st_group * g = &t->groups[c->key_group[job->key]];
-    int32_t expert = job->key - g->first_key;
-    if (t->fault == ST_FAULT_NEXT_EXPERT) {
-        expert = (expert + 1) % g->n_experts;
-    }
-    if (job->slice >= 0) {
-        const struct st_slice * slice = &g->slices[job->slice];
-        return fill_part(t, slice, expert, slice->bytes * (size_t) job->count, piece, job->dst, job->mapped);
-    }
-    for (int s = 0; s < g->n_slices; s++) {
-        const struct st_slice * slice = &g->slices[s];
-        const int n = pieces_of(slice->bytes);
-        if (piece < n) {
-            return fill_part(t, slice, expert, slice->bytes, piece, (char *) job->dst + slice->slot_offset, job->mapped);
-        }
-        piece -= n;
-    }
-    return -1;
-}
-
 // What could not be read.
 static int fail_read(struct st_tier * t, const struct st_job * job) {
     const struct st_class * c = &t->classes[job->class_index];
@@ -130,7 +80,7 @@ int st_stage_run(struct st_tier * t, const struct st_staged * work, int n) {
             continue;  // start every fill that has a buffer before waiting for one
         }
         if (open > 0) {
-            atomic_store_explicit(&t->filling, !jobs[next - 1].mapped, memory_order_relaxed);
+            atomic_store_explicit(&t->filling, st_stager_profile(&t->stager) == ST_PROFILE_SSD, memory_order_relaxed);
             struct st_job * job = st_stager_collect(&t->stager);
             atomic_store_explicit(&t->filling, false, memory_order_relaxed);
             open--;
@@ -158,6 +108,7 @@ struct blobs {
     struct st_class * c;
     const struct st_load * loads;
     uint64_t n_mirror, n_staged;
+    bool counted;  // as part of a reply
 };
 
 static int straight_blob(void * ctx, int i) {
@@ -173,6 +124,7 @@ static int straight_blob(void * ctx, int i) {
 static void blob_job(void * ctx, int i, struct st_job * job) {
     const struct blobs * b = ctx;
     st_job_blob(b->t, job, (int) (b->c - b->t->classes), b->loads[i].key);
+    job->counted = b->counted;
 }
 
 static int queue_blob(void * ctx, int i, int buffer) {
@@ -190,7 +142,7 @@ int st_load_blobs(struct st_tier * t, struct st_class * c, const struct st_load 
     const struct st_transport_i * io = t->transport->iface;
     struct st_phase_counters * count = st_now(t);
     const uint64_t start = st_now_ns();
-    struct blobs blobs = { t, c, loads, 0, 0 };
+    struct blobs blobs = { .t = t, .c = c, .loads = loads, .counted = compute != NULL };
     int result = 0;
 
     // WAR: the slots that are about to change may still be read by work queued on the compute stream.

@@ -67,7 +67,8 @@ int64_t st_mirror_fill(struct st_tier * t, size_t limit, int step) {
                 break;
             }
             st_job_blob(t, &t->jobs[open], k, key);
-            t->jobs[open].dst = at;
+            t->jobs[open].dst     = at;
+            t->jobs[open].counted = false;
             st_zero_pads(c, at);
             st_stager_submit(&t->stager, &t->jobs[open]);
             open++;

@@ -149,6 +149,8 @@ static int execute(PyObject * m) {
                    PyModule_AddIntConstant(m, "PIN_AUTO", ST_PIN_AUTO) < 0 || PyModule_AddIntConstant(m, "PIN_ON", ST_PIN_ON) < 0 ||
                    PyModule_AddIntConstant(m, "PIN_OFF", ST_PIN_OFF) < 0 || PyModule_AddIntConstant(m, "STAGER_AUTO", ST_PROFILE_AUTO) < 0 ||
                    PyModule_AddIntConstant(m, "STAGER_RAM", ST_PROFILE_RAM) < 0 || PyModule_AddIntConstant(m, "STAGER_SSD", ST_PROFILE_SSD) < 0 ||
+                   PyModule_AddIntConstant(m, "STAGER_MAX_THREADS", ST_STAGER_MAX_THREADS) < 0 || PyModule_AddIntConstant(m, "DIRECT_AUTO", ST_DIRECT_AUTO) < 0 ||
+                   PyModule_AddIntConstant(m, "DIRECT_ON", ST_DIRECT_ON) < 0 || PyModule_AddIntConstant(m, "DIRECT_OFF", ST_DIRECT_OFF) < 0 ||
                    PyModule_AddIntConstant(m, "POLICY_LRU", ST_POLICY_LRU) < 0 || PyModule_AddIntConstant(m, "POLICY_ADAPTIVE", ST_POLICY_ADAPTIVE) < 0 ||
                    PyModule_AddIntConstant(m, "POLICY_FROZEN", ST_POLICY_FROZEN) < 0 || PyModule_AddIntConstant(m, "FAULT_NONE", ST_FAULT_NONE) < 0 || PyModule_AddIntConstant(m, "FAULT_NEXT_EXPERT", ST_FAULT_NEXT_EXPERT) < 0
                ? -1

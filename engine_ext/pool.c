@@ -6,8 +6,6 @@
 
 #include "tier.h"
 
-#define SAMPLES 256
-#define CACHED_ENOUGH 0.9   // share of sampled pages from which a file counts as being in RAM
 #define SLAB_BYTES ((size_t) 64 << 20)
 #define PIN_FLOOR_GIB 3     // automatic pinning leaves at least this much RAM available
 
@@ -17,34 +15,49 @@ static int cores(void) {
 }
 
 // From the page cache a copy is bound by memory bandwidth, which a few threads reach; from an SSD it is the
-// number of reads in flight that counts, and a thread that waits for one costs nothing.
-static int threads_for(const struct st_tier * t, enum st_profile profile) {
-    if (t->threads_wanted > 0) {
-        return t->threads_wanted;
+// number of reads in flight that counts, and a thread that waits for one costs nothing. A disk that turns serves
+// few at once. These are where the pace begins; what it measures decides.
+static struct st_pace_options pace_options(const struct st_tier * t, enum st_profile profile) {
+    const int n     = cores();
+    bool rotational = false;
+    for (int i = 0; i < t->n_shards; i++) {
+        rotational = rotational || t->shards[i].source.rotational;
     }
-    const int n = cores();
-    if (profile == ST_PROFILE_SSD) {
-        return 16;
-    }
-    return n <= 2 ? 1 : n / 2 > 8 ? 8 : n / 2;
+    struct st_pace_options o = { .wanted = profile, .threads = t->threads_wanted };
+    o.first[ST_PROFILE_RAM] = n <= 2 ? 1 : n / 2 > 8 ? 8 : n / 2;
+    o.most[ST_PROFILE_RAM]  = n < 4 ? 4 : n > 16 ? 16 : n;
+    o.first[ST_PROFILE_SSD] = rotational ? 4 : 16;
+    o.most[ST_PROFILE_SSD]  = ST_STAGER_MAX_THREADS;
+    return o;
 }
 
-static void decide_profile(struct st_tier * t, enum st_profile wanted, struct st_modes * m) {
-    m->profile_wanted = wanted;
-    if (wanted != ST_PROFILE_AUTO) {
-        m->profile = wanted;
-        snprintf(m->profile_reason, sizeof m->profile_reason, "chosen");
-        return;
+int st_pool_start(struct st_tier * t) {
+    const struct st_pace_options options = pace_options(t, ST_PROFILE_AUTO);
+    t->sample_seed = st_now_ns();  // pages that an earlier start asked for may be cached by that
+    if (st_stager_init(&t->stager, st_fill_piece, t, &options) < 0) {
+        return st_fail(t, "out of memory");
     }
-    const double cached = st_experts_cached(t, SAMPLES);
-    if (cached < 0) {
-        m->profile = ST_PROFILE_RAM;
-        snprintf(m->profile_reason, sizeof m->profile_reason, "auto: ram, page cache unknown here");
-        return;
+    t->stager_built = true;
+    return 0;
+}
+
+// Where the experts do not fit into the page cache, reading through it would throw out one expert for another,
+// and the next prompt would find none; past it, what it holds stays, and the processor copies less.
+static void decide_direct(struct st_tier * t, struct st_modes * m) {
+    const size_t in_mirror = t->mirror.bytes < t->blob_bytes_all ? t->mirror.bytes : t->blob_bytes_all;
+    const double need      = (double) (t->blob_bytes_all - in_mirror), available = (double) t->available;
+    bool on = t->direct_wanted == ST_DIRECT_ON;
+    m->direct_reason[0] = '\0';
+    if (on) {
+        snprintf(m->direct_reason, sizeof m->direct_reason, "past the page cache: chosen");
+    } else if (t->direct_wanted == ST_DIRECT_AUTO && t->available >= 0) {
+        const bool before = atomic_load_explicit(&t->direct, memory_order_relaxed);
+        on = available < (before ? 1.05 : 1.0) * need;  // not to and fro
+        if (on) {
+            snprintf(m->direct_reason, sizeof m->direct_reason, "past the page cache: %.1f GiB of experts, %.1f GiB of RAM", need / (1 << 30), available / (1 << 30));
+        }
     }
-    m->profile = cached >= CACHED_ENOUGH ? ST_PROFILE_RAM : ST_PROFILE_SSD;
-    snprintf(m->profile_reason, sizeof m->profile_reason, "auto: %s, %.0f %% of sampled pages cached",
-             m->profile == ST_PROFILE_RAM ? "ram" : "ssd", 100 * cached);
+    atomic_store_explicit(&t->direct, on, memory_order_relaxed);
 }
 
 static bool decide_pin(struct st_tier * t, enum st_pin wanted, struct st_modes * m, size_t bytes, int64_t available) {
@@ -65,20 +78,20 @@ static bool decide_pin(struct st_tier * t, enum st_pin wanted, struct st_modes *
     return true;
 }
 
-int st_pool_apply(struct st_tier * t, enum st_pin pin, enum st_profile profile, int64_t available) {
+int st_pool_apply(struct st_tier * t, enum st_pin pin, enum st_profile profile, int64_t available, int threads) {
+    t->available   = available;
     t->mirror_full = t->mirror_full && t->mirror_refused == 0;  // asked again: the driver may agree this time
     if (t->n_groups == 0) {  // a dense model has nothing to stage
         pthread_mutex_lock(&t->lock);
         t->modes.pin_wanted     = pin;
         t->modes.profile_wanted = profile;
         snprintf(t->modes.pin_reason, sizeof t->modes.pin_reason, "not applicable: no experts");
-        snprintf(t->modes.profile_reason, sizeof t->modes.profile_reason, "not applicable: no experts");
         t->modes.generation++;
         pthread_mutex_unlock(&t->lock);
         return 0;
     }
     struct st_modes m = t->modes;  // only this thread writes it
-    decide_profile(t, profile, &m);
+    m.profile_wanted   = profile;
     const int n        = t->pool_buffers;
     const size_t bytes = t->max_stride * (size_t) n;
     const bool try_pin = decide_pin(t, pin, &m, bytes, available);
@@ -103,26 +116,61 @@ int st_pool_apply(struct st_tier * t, enum st_pin pin, enum st_profile profile, 
                  (double) m.pageable_bytes / (1 << 20));
     }
     m.pool_buffers = n;
-    m.threads      = st_stager_set_threads(&t->stager, threads_for(t, m.profile));
     m.generation++;
+    decide_direct(t, &m);
+    t->threads_wanted = threads;
+    const struct st_pace_options options = pace_options(t, profile);
+    atomic_store_explicit(&t->asking, profile == ST_PROFILE_AUTO, memory_order_relaxed);
+    (void) st_stager_set(&t->stager, &options);  // fewer threads than wanted are shown, and fill as well
+    if (profile == ST_PROFILE_AUTO) {
+        st_fill_sample(t, false);
+    }
     pthread_mutex_lock(&t->lock);
     t->modes = m;
     pthread_mutex_unlock(&t->lock);
     return 0;
 }
 
-void st_pool_sample(struct st_tier * t) {
-    if (t->n_groups == 0 || t->modes.profile_wanted != ST_PROFILE_AUTO) {
+void st_pool_sample(struct st_tier * t, int64_t available) {
+    t->available = available;
+    if (t->n_groups == 0) {
         return;
     }
     struct st_modes m = t->modes;
-    decide_profile(t, ST_PROFILE_AUTO, &m);
-    if (m.profile != t->modes.profile) {
-        m.threads = st_stager_set_threads(&t->stager, threads_for(t, m.profile));
+    decide_direct(t, &m);
+    if (m.profile_wanted == ST_PROFILE_AUTO) {
+        st_fill_sample(t, true);
     }
     pthread_mutex_lock(&t->lock);
     t->modes = m;
     pthread_mutex_unlock(&t->lock);
+}
+
+void st_pool_state(struct st_tier * t, struct st_stager_state * state) {
+    struct st_stager_report r;
+    st_stager_report(&t->stager, &r);
+    pthread_mutex_lock(&t->lock);
+    const struct st_modes m = t->modes;
+    pthread_mutex_unlock(&t->lock);
+    *state = (struct st_stager_state) { .profile = r.pace.profile, .threads = r.n_active, .changes = r.pace.changes,
+                                        .bytes = r.bytes, .fill_ns = r.fill_ns, .waited_ns = r.waited_ns };
+    if (t->n_groups == 0) {
+        snprintf(state->reason, sizeof state->reason, "not applicable: no experts");
+        return;
+    }
+    bool silent = false;
+    for (int i = 0; i < t->n_shards; i++) {
+        silent = silent || atomic_load_explicit(&t->shards[i].source.silent, memory_order_relaxed);
+    }
+    char why[96] = "chosen";
+    if (m.profile_wanted == ST_PROFILE_AUTO && r.pace.n_answers == 0) {
+        snprintf(why, sizeof why, "auto: %s, nothing was read yet", r.pace.profile == ST_PROFILE_RAM ? "ram" : "ssd");
+    } else if (m.profile_wanted == ST_PROFILE_AUTO) {
+        snprintf(why, sizeof why, "auto: %s, %d of %d reads %s", r.pace.profile == ST_PROFILE_RAM ? "ram" : "ssd", st_pace_cached(&r.pace),
+                 r.pace.n_answers, silent ? "did not wait" : "cached");
+    }
+    snprintf(state->reason, sizeof state->reason, "%s; %d thread%s, ring %d%s%s", why, r.n_active, r.n_active == 1 ? "" : "s", m.pool_buffers,
+             m.direct_reason[0] ? "; " : "", m.direct_reason);
 }
 
 void st_pool_free(struct st_tier * t) {

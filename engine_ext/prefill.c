@@ -146,6 +146,7 @@ double st_fill_rate(struct st_tier * t, int n) {
             st_job_blob(t, &t->jobs[buffer], i % t->n_classes, (int32_t) ((int64_t) i * 7919 % c->n_keys));
             t->jobs[buffer].dst = t->pool.buffers[buffer].data;
             t->jobs[buffer].tag = buffer;
+            t->jobs[buffer].counted = false;
             st_stager_submit(&t->stager, &t->jobs[buffer]);
             i++;
             open++;

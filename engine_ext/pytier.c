@@ -100,9 +100,9 @@ static int parse_table(struct st_tier * t, PyObject * shards, PyObject * groups)
         if (!PyUnicode_FSConverter(PyList_GetItem(shard_list, i), &bytes)) {
             goto done;
         }
-        t->shards[i].fd   = -1;
-        t->shards[i].path = strdup(PyBytes_AsString(bytes));
-        t->n_shards       = (int) i + 1;
+        t->shards[i].source = (struct st_source) { .fd = -1, .direct = -1 };
+        t->shards[i].path   = strdup(PyBytes_AsString(bytes));
+        t->n_shards         = (int) i + 1;
         Py_DECREF(bytes);
         if (!t->shards[i].path) {
             PyErr_NoMemory();
@@ -123,18 +123,22 @@ done:
 }
 
 static int tier_init(PyObject * self, PyObject * args, PyObject * kwargs) {
-    static char * names[] = { "device", "shards", "groups", "pool_buffers", "stager_threads", "copy_delay_us", "copy_seed", "fault", "compute_delay_us", NULL };
+    static char * names[] = { "device", "shards", "groups", "pool_buffers", "stager_threads", "direct", "copy_delay_us", "copy_seed", "fault", "compute_delay_us", NULL };
     const char * device;
     PyObject * shards, * groups;
-    int pool_buffers = 16, stager_threads = 0, fault = ST_FAULT_NONE;
+    int pool_buffers = 16, stager_threads = 0, direct = ST_DIRECT_AUTO, fault = ST_FAULT_NONE;
     unsigned int delay = 0, compute_delay = 0;
     unsigned long long seed = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sOO|$iiIKiI:Tier", names, &device, &shards, &groups, &pool_buffers, &stager_threads, &delay, &seed, &fault,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sOO|$iiiIKiI:Tier", names, &device, &shards, &groups, &pool_buffers, &stager_threads, &direct, &delay, &seed, &fault,
                                      &compute_delay)) {
         return -1;
     }
     if (pool_buffers < 1 || pool_buffers > 4096 || stager_threads < 0 || stager_threads > ST_STAGER_MAX_THREADS) {
         PyErr_Format(PyExc_ValueError, "pool_buffers must be 1 to 4096 and stager_threads 0 to %d", ST_STAGER_MAX_THREADS);
+        return -1;
+    }
+    if (direct < ST_DIRECT_AUTO || direct > ST_DIRECT_OFF) {
+        PyErr_SetString(PyExc_ValueError, "no such way to read");
         return -1;
     }
     if (((struct py_tier *) self)->tier) {
@@ -150,6 +154,7 @@ static int tier_init(PyObject * self, PyObject * args, PyObject * kwargs) {
     t->inner          = ggml_backend_dev_by_name(device);
     t->pool_buffers   = pool_buffers;
     t->threads_wanted = stager_threads;
+    t->direct_wanted  = (enum st_direct) direct;
     t->fault          = (enum st_fault) fault;
     if (!t->inner) {
         PyErr_Format(py_module_state(Py_TYPE(self))->error, "there is no device named %s", device);

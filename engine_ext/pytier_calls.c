@@ -94,17 +94,18 @@ static PyObject * tier_cancel(PyObject * self, PyObject * args) {
 static PyObject * tier_set_phase(PyObject * self, PyObject * args) {
     struct st_tier * t = py_tier_of(self);
     int phase;
-    if (!t || !PyArg_ParseTuple(args, "i:set_phase", &phase)) {
+    long long available = -1;
+    if (!t || !PyArg_ParseTuple(args, "i|L:set_phase", &phase, &available)) {
         return NULL;
     }
     if (phase < 0 || phase >= ST_PHASES) {
         PyErr_SetString(PyExc_ValueError, "no such phase");
         return NULL;
     }
-    const int before = atomic_exchange(&t->phase, phase);
-    if (phase == ST_PHASE_PROMPT && before != phase) {
+    atomic_store(&t->phase, phase);
+    if (phase == ST_PHASE_PROMPT) {
         Py_BEGIN_ALLOW_THREADS
-        st_pool_sample(t);  // the page cache may have changed since the last prompt
+        st_pool_sample(t, available);  // the page cache may have changed since the last prompt
         Py_END_ALLOW_THREADS
     }
     Py_RETURN_NONE;
@@ -112,18 +113,18 @@ static PyObject * tier_set_phase(PyObject * self, PyObject * args) {
 
 static PyObject * tier_set_modes(PyObject * self, PyObject * args) {
     struct st_tier * t = py_tier_of(self);
-    int pin, profile;
+    int pin, profile, threads = -1;
     long long available = -1;
-    if (!t || !PyArg_ParseTuple(args, "ii|L:set_modes", &pin, &profile, &available)) {
+    if (!t || !PyArg_ParseTuple(args, "ii|Li:set_modes", &pin, &profile, &available, &threads)) {
         return NULL;
     }
-    if (pin < ST_PIN_AUTO || pin > ST_PIN_OFF || profile < ST_PROFILE_AUTO || profile > ST_PROFILE_SSD) {
+    if (pin < ST_PIN_AUTO || pin > ST_PIN_OFF || profile < ST_PROFILE_AUTO || profile > ST_PROFILE_SSD || threads < -1 || threads > ST_STAGER_MAX_THREADS) {
         PyErr_SetString(PyExc_ValueError, "no such mode");
         return NULL;
     }
     int result;
     Py_BEGIN_ALLOW_THREADS
-    result = st_pool_apply(t, (enum st_pin) pin, (enum st_profile) profile, available);
+    result = st_pool_apply(t, (enum st_pin) pin, (enum st_profile) profile, available, threads < 0 ? t->threads_wanted : threads);
     Py_END_ALLOW_THREADS
     if (result < 0) {
         return py_tier_raise(self, t);
@@ -141,15 +142,30 @@ static PyObject * tier_modes(PyObject * self, PyObject * unused) {
     pthread_mutex_lock(&t->lock);
     const struct st_modes m = t->modes;
     pthread_mutex_unlock(&t->lock);
+    struct st_stager_state stager;
+    st_pool_state(t, &stager);
     const bool none = t->n_groups == 0, can_pin = t->transport->iface->can_pin;
     static const char * policy_names[] = { "lru", "adaptive", "frozen" };
-    return Py_BuildValue("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:i,s:K,s:i,s:K,s:K,s:K,s:K}", "policy", policy_names[t->policy], "pinning_wanted", pin_names[m.pin_wanted], "pinning",
+    return Py_BuildValue("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:i,s:K,s:K,s:i,s:K,s:K,s:K,s:K}", "policy", policy_names[t->policy], "pinning_wanted", pin_names[m.pin_wanted], "pinning",
                          none || !t->transport->iface->can_pin ? "not applicable" : m.pinned ? "on" : "off", "pinning_reason", m.pin_reason,
-                         "stager_wanted", profile_names[m.profile_wanted], "stager", none ? "not applicable" : profile_names[m.profile], "stager_reason",
-                         m.profile_reason, "stager_threads", m.threads, "generation", (unsigned long long) m.generation, "pool_buffers", m.pool_buffers,
+                         "stager_wanted", profile_names[m.profile_wanted], "stager", none ? "not applicable" : profile_names[stager.profile], "stager_reason",
+                         stager.reason, "stager_threads", stager.threads, "stager_changes", (unsigned long long) stager.changes, "generation", (unsigned long long) m.generation, "pool_buffers", m.pool_buffers,
                          "pinned", (unsigned long long) (m.pinned_bytes + (can_pin ? t->mirror.bytes : 0)), "pageable",
                          (unsigned long long) (m.pageable_bytes + (can_pin ? 0 : t->mirror.bytes)), "refused",
                          (unsigned long long) (m.refused_bytes + t->mirror_refused), "mirror", (unsigned long long) t->mirror.bytes);
+}
+
+static PyObject * tier_stager(PyObject * self, PyObject * unused) {
+    (void) unused;
+    struct st_tier * t = py_tier_of(self);
+    if (!t) {
+        return NULL;
+    }
+    struct st_stager_state s;
+    st_pool_state(t, &s);
+    return Py_BuildValue("{s:i,s:i,s:K,s:K,s:K,s:K,s:s}", "profile", (int) s.profile, "threads", s.threads, "changes", (unsigned long long) s.changes,
+                         "bytes", (unsigned long long) s.bytes, "fill_ns", (unsigned long long) s.fill_ns, "waited_ns", (unsigned long long) s.waited_ns,
+                         "reason", s.reason);
 }
 
 static PyObject * phase_counters(struct st_phase_counters * c) {
@@ -428,9 +444,10 @@ PyMethodDef py_tier_methods[] = {
     { "fill_mirror", (PyCFunction) (void (*)(void)) tier_fill_mirror, METH_VARARGS | METH_KEYWORDS,
       "Copies experts into pinned RAM up to `limit` bytes; progress(done, total) returns false to stop. Returns the bytes pinned." },
     { "cancel", tier_cancel, METH_VARARGS, "Sets or clears the cancel flag (any thread)." },
-    { "set_phase", tier_set_phase, METH_VARARGS, "PHASE_PROMPT or PHASE_DECODE: where the counters count." },
-    { "set_modes", tier_set_modes, METH_VARARGS, "Drains and rebuilds the stage pool; between rounds, from the thread that decodes." },
+    { "set_phase", tier_set_phase, METH_VARARGS, "PHASE_PROMPT or PHASE_DECODE: where the counters count. A prompt also asks where the experts' bytes are." },
+    { "set_modes", tier_set_modes, METH_VARARGS, "set_modes(pin, profile, available=-1, threads=as before; 0: automatic): drains and rebuilds the stage pool; between rounds, from the thread that decodes." },
     { "modes", tier_modes, METH_NOARGS, "The switches as they are, with reasons (any thread)." },
+    { "stager", tier_stager, METH_NOARGS, "The stager as it is: profile, threads, how often the profile changed, bytes filled and the time that took (any thread)." },
     { "counters", tier_counters, METH_NOARGS, "Counters per phase (any thread)." },
     { "arena", tier_arena, METH_NOARGS, "Bytes and slots (any thread)." },
     { "residents", tier_residents, METH_NOARGS, "(layer, expert, slot) of each resident; between rounds." },

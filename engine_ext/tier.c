@@ -43,12 +43,14 @@ int st_tier_open(struct st_tier * t, uint32_t copy_delay_us, uint32_t compute_de
     t->jobs        = calloc((size_t) t->n_jobs, sizeof *t->jobs);
     t->swap_event  = t->transport->iface->event_new(t->transport);
     t->ring_built  = true;
-    if (st_ring_init(&t->ring, t->transport) < 0 || !t->group_event || !t->swap_event || !t->jobs || st_stager_init(&t->stager, st_fill_piece, t) < 0) {
+    if (st_ring_init(&t->ring, t->transport) < 0 || !t->group_event || !t->swap_event || !t->jobs) {
         return st_fail(t, "out of memory");
     }
-    t->stager_built = true;
+    if (st_pool_start(t) < 0) {
+        return -1;
+    }
     st_device_init(t);
-    return st_pool_apply(t, ST_PIN_OFF, ST_PROFILE_AUTO, -1);
+    return st_pool_apply(t, ST_PIN_OFF, ST_PROFILE_AUTO, -1, t->threads_wanted);
 }
 
 void st_tier_close(struct st_tier * t) {

@@ -20,6 +20,7 @@
 #include "ggml-impl.h"
 #include "residency.h"
 #include "ring.h"
+#include "source.h"
 #include "stage.h"
 #include "stager.h"
 #include "transport.h"
@@ -28,9 +29,8 @@
 #define ST_NAME_MAX 96
 
 struct st_shard {
-    int fd;
     char * path;
-    const uint8_t * map;  // read-only, of the whole file
+    struct st_source source;
     size_t size;
 };
 
@@ -103,7 +103,7 @@ struct st_mirror {
 };
 
 enum st_pin { ST_PIN_AUTO = 0, ST_PIN_ON, ST_PIN_OFF };
-enum st_profile { ST_PROFILE_AUTO = 0, ST_PROFILE_RAM, ST_PROFILE_SSD };
+enum st_direct { ST_DIRECT_AUTO = 0, ST_DIRECT_ON, ST_DIRECT_OFF };
 enum st_policy { ST_POLICY_LRU = 0, ST_POLICY_ADAPTIVE, ST_POLICY_FROZEN };
 enum st_fault { ST_FAULT_NONE = 0, ST_FAULT_NEXT_EXPERT = 1 };
 
@@ -111,9 +111,8 @@ struct st_modes {  // written by the deciding thread under `lock`, copied by rea
     enum st_pin pin_wanted;
     bool pinned;
     char pin_reason[128];
-    enum st_profile profile_wanted, profile;
-    char profile_reason[128];
-    int threads;
+    enum st_profile profile_wanted;
+    char direct_reason[96];  // why experts are read past the page cache; empty: they are not
     int pool_buffers;
     uint64_t generation;  // how often the pool was built
     size_t pinned_bytes, pageable_bytes, refused_bytes;
@@ -157,6 +156,11 @@ struct st_tier {
     struct st_stager stager;
     bool stager_built;
     int threads_wanted;    // 0: by profile
+    enum st_direct direct_wanted;
+    _Atomic bool asking;   // whether the page cache holds what is read: profile auto
+    _Atomic bool direct;   // reads go past the page cache where it does not hold the bytes
+    uint64_t sample_seed;
+    int64_t available;     // bytes of RAM that this process may still use, as last told; -1: unknown
     struct st_job * jobs;  // [n_jobs]
     int n_jobs;            // at least max_experts
     void * group_event;    // recorded behind the copies of the last load
@@ -224,10 +228,11 @@ void st_tier_close(struct st_tier * t);  // no backend may be alive
 int st_experts_init(struct st_tier * t);
 void st_experts_free(struct st_tier * t);
 struct st_slice * st_experts_find(const struct st_tier * t, const char * tensor_name);
-// Copies bytes of an expert's slice from the mapped file (ram) or by pread (ssd). 0 or -1.
-int st_experts_read(const struct st_tier * t, const struct st_slice * s, int32_t expert, size_t offset, size_t size, void * dst, bool mapped);
-// Share of sampled pages that are in the page cache, 0..1, or -1 when the system does not tell.
-double st_experts_cached(const struct st_tier * t, int samples);
+// Reads bytes of an expert's slice; `how`: of enum st_how. 0 or -1.
+int st_experts_read(const struct st_tier * t, const struct st_slice * s, int32_t expert, size_t offset, size_t size, void * dst, unsigned how,
+                    struct st_read * out);
+// Whether the page cache holds that byte of a slice; as st_source_ask.
+int st_experts_ask(const struct st_tier * t, const struct st_slice * s, int32_t expert, size_t offset);
 
 // arena.c
 size_t st_arena_bytes(const struct st_tier * t, int64_t slots);
@@ -238,9 +243,20 @@ void st_arena_divide(const struct st_tier * t, int64_t slots, int32_t * per_clas
 
 // pool.c: the stage pool, its threads and its modes
 // `available`: bytes of RAM that this process may still use (control groups counted), or -1: unknown. Automatic
-// pinning keeps a floor of it.
-int st_pool_apply(struct st_tier * t, enum st_pin pin, enum st_profile profile, int64_t available);
-void st_pool_sample(struct st_tier * t);  // looks again where the bytes are, when the profile is automatic
+// pinning keeps a floor of it. `threads`: of the stager; 0: by profile or measurement.
+int st_pool_apply(struct st_tier * t, enum st_pin pin, enum st_profile profile, int64_t available, int threads);
+// Before a prompt: asks again where the bytes are, when the profile is automatic. `available`: as above.
+void st_pool_sample(struct st_tier * t, int64_t available);
+int st_pool_start(struct st_tier * t);    // makes the stager. 0 or -1
+// The stager's profile, threads and reason as they are now (any thread).
+struct st_stager_state {
+    enum st_profile profile;
+    int threads;
+    uint64_t changes;     // of the profile
+    uint64_t bytes, fill_ns, waited_ns;  // filled so far; by all threads together; waited by the thread that decodes
+    char reason[224];
+};
+void st_pool_state(struct st_tier * t, struct st_stager_state * state);
 void st_pool_free(struct st_tier * t);
 
 // load.c: brings experts into slots. `keys` and `slots` (claimed, LOADING) in router order.
@@ -268,10 +284,11 @@ struct st_staged {
 // are queued, 1 when cancelled, -1 on failure; no fill is left running.
 int st_stage_run(struct st_tier * t, const struct st_staged * work, int n);
 
-// Jobs of the stager: a whole blob, or one slice of `count` neighbouring experts.
+// fill.c: jobs of the stager, a whole blob, or one slice of `count` neighbouring experts, and how they are filled.
 void st_job_blob(const struct st_tier * t, struct st_job * job, int class_index, int32_t key);
 void st_job_slices(const struct st_tier * t, struct st_job * job, const struct st_slice * slice, int32_t expert, int32_t count);
-int st_fill_piece(void * tier, const struct st_job * job, int piece);  // st_fill_fn
+int st_fill_piece(void * tier, const struct st_job * job, int piece, struct st_filled * filled);  // st_fill_fn
+void st_fill_sample(struct st_tier * t, bool counted);  // asks where some experts' bytes are
 
 // policy.c: the residency policy over the size classes
 int st_policy_set(struct st_tier * t, enum st_policy policy);

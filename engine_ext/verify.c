@@ -27,7 +27,8 @@ static int compare(struct st_tier * t, struct st_class * c, int32_t slot, uint8_
     for (int s = 0; s < g->n_slices; s++) {
         const struct st_slice * slice = &g->slices[s];
         ggml_backend_tensor_get(&c->weights[s], a, (size_t) slot * c->stride, slice->bytes);
-        if (st_experts_read(t, slice, key - g->first_key, 0, slice->bytes, b, false) < 0) {
+        struct st_read got;
+        if (st_experts_read(t, slice, key - g->first_key, 0, slice->bytes, b, 0, &got) < 0) {
             return st_fail(t, "expert %d of layer %d could not be read again", key - g->first_key, g->layer);
         }
         if (memcmp(a, b, slice->bytes) != 0) {

@@ -166,6 +166,8 @@ class Settings:
     ring_gib: float | None = field(default=None, metadata=_is("engine", float, 0))
     pinning: Pinning = field(default=Pinning.AUTO, metadata=_is("engine", Pinning))
     stager: StagerProfile = field(default=StagerProfile.AUTO, metadata=_is("engine", StagerProfile))
+    stager_threads: int | None = field(default=None, metadata=_is("engine", int, 1, 32))
+    pool_buffers: int = field(default=16, metadata=_is("engine", int, 2, 4096))  # depth of the ring of stage buffers
     residency: Residency = field(default=Residency.LRU, metadata=_is("engine", Residency))
     profile: bool = field(default=True, metadata=_is("engine", bool))  # read and write usage profiles
     verify_cache: int = field(default=0, metadata=_is("engine", int, 0, 2**31))  # rounds between checks; 0: none
@@ -208,6 +210,8 @@ class Settings:
             stream_from=self.stream_from,
             ring_gib=self.ring_gib,
             modes=self.modes,
+            stager_threads=self.stager_threads,
+            pool_buffers=self.pool_buffers,
             profiles=profile_dir() if self.profile else None,
             verify_cache=self.verify_cache,
             log=log,

@@ -358,8 +358,10 @@ def test_stats_lines_show_a_dash_for_what_is_unknown() -> None:
         first_token_seconds=0.625,
         decode_seconds=2.0,
         counters=Counters(
-            PhaseCounters(picks=4, hits=1, loads=3, loads_staged=3, bytes_copied=3 << 19),
-            PhaseCounters(picks=8, hits=6, loads=2, loads_mirror=2, evictions=2, bytes_copied=1 << 20),
+            PhaseCounters(picks=4, hits=1, loads=3, loads_staged=3, bytes_copied=3 << 19, bytes_filled=3 << 20),
+            PhaseCounters(
+                picks=8, hits=6, loads=2, loads_mirror=2, evictions=2, bytes_copied=1 << 20, asks=9, asks_cached=5
+            ),
             swaps=7,
         ),
         context_used=51,
@@ -370,6 +372,7 @@ def test_stats_lines_show_a_dash_for_what_is_unknown() -> None:
         "reply     21 tokens, 10.0 tokens/s",
         "hit rate  prompt 25.0%, decode 75.0%",
         "experts   5 loads (2 from the mirror, 3 staged), 2 evictions, 7 swaps, 2.5 MiB copied",
+        "reading   3.0 MiB from the file, 0.0 of them past the page cache; 9 asks (5 cached) in 0.0 ms",
         "context   51 of 4096 tokens",
     ]
 
@@ -384,7 +387,7 @@ def test_ask(cli: Cli, env: dict[str, str], demo_model: Path) -> None:
     assert "\x1b" not in done.stdout + done.stderr
     lines = done.stderr.splitlines()
     assert "strata-tui: the reply was cut after 8 tokens: the reply has reached its limit of 8 tokens." in lines
-    assert lines[-4].startswith("reply     8 tokens")
+    assert lines[-5].startswith("reply     8 tokens")
     assert lines[-1].endswith(" of 512 tokens")
     [profile] = (Path(env["STRATA_TUI_CACHE"]) / "profiles").iterdir()
     kept = profile.read_bytes()

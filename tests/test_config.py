@@ -49,6 +49,8 @@ def test_every_setting_can_be_in_the_file(file: Path) -> None:
         ring_gib = 0.5
         pinning = "on"
         stager = "ssd"
+        stager_threads = 12
+        pool_buffers = 64
         residency = "adaptive"
         profile = false
         verify_cache = 64
@@ -83,6 +85,8 @@ def test_every_setting_can_be_in_the_file(file: Path) -> None:
         ring_gib=0.5,
         pinning=Pinning.ON,
         stager=StagerProfile.SSD,
+        stager_threads=12,
+        pool_buffers=64,
         residency=Residency.ADAPTIVE,
         profile=False,
         verify_cache=64,

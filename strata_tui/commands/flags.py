@@ -24,6 +24,8 @@ _HELP = {
     "ring_gib": ("GIB", "memory of the ring's own (default: it borrows slots)"),
     "pinning": ("MODE", "page-lock the stage pool: auto, on or off"),
     "stager": ("MODE", "read experts from: auto, ram or ssd"),
+    "stager_threads": ("N", "threads that read experts (default: as many as prove useful)"),
+    "pool_buffers": ("N", "stage buffers: how many experts are read ahead (default: 16)"),
     "residency": ("MODE", "which experts keep their slots: lru, adaptive or frozen"),
     "profile": ("on|off", "fill the slots from the model's usage profile, and keep it (default: on)"),
     "verify_cache": ("N", "compare some slots with the file every N rounds; 0: never (default)"),

@@ -18,6 +18,8 @@ def stats_lines(stats: ReplyStats) -> list[str]:
         f"hit rate  prompt {_share(prompt.hit_rate)}, decode {_share(decode.hit_rate)}",
         f"experts   {total.loads} loads ({total.loads_mirror} from the mirror, {total.loads_staged} staged), "
         f"{total.evictions} evictions, {swaps} swaps, {total.bytes_copied / 2**20:.1f} MiB copied",
+        f"reading   {total.bytes_filled / 2**20:.1f} MiB from the file, {total.bytes_direct / 2**20:.1f} of them past "
+        f"the page cache; {total.asks} asks ({total.asks_cached} cached) in {total.ask_ns / 1e6:.1f} ms",
         f"context   {stats.context_used} of {stats.context_total} tokens",
     ]
 

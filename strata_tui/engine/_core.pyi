@@ -1,6 +1,7 @@
 """The C extension. Types for mypy; behaviour is documented in engine_ext/module.c."""
 
 from collections.abc import Callable, Sequence
+from typing import TypedDict
 
 class Error(RuntimeError): ...
 
@@ -14,6 +15,10 @@ PIN_OFF: int
 STAGER_AUTO: int
 STAGER_RAM: int
 STAGER_SSD: int
+STAGER_MAX_THREADS: int
+DIRECT_AUTO: int  # reads past the page cache: where the experts do not fit into it
+DIRECT_ON: int
+DIRECT_OFF: int
 POLICY_LRU: int
 POLICY_ADAPTIVE: int
 POLICY_FROZEN: int
@@ -63,6 +68,15 @@ Slice = tuple[str, int, int, int, int, int]
 # (layer, number of experts, used experts, slices)
 Group = tuple[int, int, int, Sequence[Slice]]
 
+class _Stager(TypedDict):
+    profile: int  # STAGER_RAM or STAGER_SSD
+    threads: int  # that take part
+    changes: int  # of the profile, since the tier was made
+    bytes: int  # filled, since the tier was made; also the next two
+    fill_ns: int  # by all threads together
+    waited_ns: int  # by the thread that decodes
+    reason: str
+
 class Tier:
     """The device that stands in for the real one, with its arena, stage pool and counters."""
 
@@ -84,6 +98,7 @@ class Tier:
         *,
         pool_buffers: int = 16,
         stager_threads: int = 0,
+        direct: int = 0,
         copy_delay_us: int = 0,
         copy_seed: int = 0,
         fault: int = 0,
@@ -116,11 +131,13 @@ class Tier:
     def limit_link(self, gigabytes_per_second: float) -> None:
         """For benches on a GPU: copies complete no faster; 0: no limit."""
     def cancel(self, on: bool) -> None: ...
-    def set_phase(self, phase: int) -> None: ...
-    def set_modes(self, pinning: int, stager: int, available: int = -1) -> None:
+    def set_phase(self, phase: int, available: int = -1) -> None:
+        """PHASE_*: where the counters count. A prompt asks where the experts' bytes are (`available`: as set_modes)."""
+    def set_modes(self, pinning: int, stager: int, available: int = -1, threads: int = -1) -> None:
         """Drains the stage pool and rebuilds it. Call between rounds, from the thread that decodes.
 
-        `available`: bytes of RAM that may still be used (automatic pinning keeps a floor), -1: unknown."""
+        `available`: bytes of RAM that may still be used (automatic pinning keeps a floor), -1: unknown.
+        `threads`: of the stager; 0: automatic, -1: as before."""
     def set_stream(self, tokens: int, ring: int = 0, own: bool = False) -> None:
         """Batches of at least so many tokens (0: none) stream experts through a ring of `ring` bytes: memory of its
         own, or lent slots. Between rounds. Raises Error when the ring does not fit."""
@@ -130,7 +147,10 @@ class Tier:
         """{"done", "total": units of the running batch, "filling", "from", "ring", "own", "lent"}. Any thread."""
     def modes(self) -> dict[str, object]:
         """{"pinning_wanted", "pinning", "pinning_reason", "stager_wanted", "stager", "stager_reason",
-        "stager_threads", "policy", "generation", "pool_buffers", "pinned", "pageable", "refused", "mirror"}"""
+        "stager_threads", "stager_changes", "policy", "generation", "pool_buffers", "pinned", "pageable",
+        "refused", "mirror"}"""
+    def stager(self) -> _Stager:
+        """The stager as it is. Any thread."""
     def counters(self) -> dict[str, dict[str, int]]:
         """{"prompt": {...}, "decode": {...}} with the fields of PhaseCounters. Any thread."""
     def arena(self) -> dict[str, int]:

@@ -26,6 +26,11 @@ class PhaseCounters:
     cuts: int = 0  # places where a graph was cut to read expert ids
     split_passes: int = 0  # extra passes because a batch needed more experts than slots
     wait_ns: int = 0  # host time waiting for stage buffers and their copies
+    bytes_filled: int = 0  # bytes read from the file into stage buffers
+    bytes_direct: int = 0  # ... of these, past the page cache
+    asks: int = 0  # reads and samples that were asked whether the page cache holds them
+    asks_cached: int = 0  # ... of these, those that it held
+    ask_ns: int = 0  # time of samples, and of asking where the answer was no
 
     def __sub__(self, other: PhaseCounters) -> PhaseCounters:
         return PhaseCounters(*(getattr(self, f.name) - getattr(other, f.name) for f in fields(self)))

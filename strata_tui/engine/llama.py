@@ -340,6 +340,7 @@ class LowLevel:
         mirror: int = 0,
         pool_buffers: int = 16,
         stager_threads: int = 0,
+        direct: int = 0,
         copy_delay_us: int = 0,
         copy_seed: int = 0,
         fault: int = 0,
@@ -351,6 +352,7 @@ class LowLevel:
 
         `modes`: _core.PIN_*, _core.STAGER_*; None: both automatic. `stream`: the tokens of a batch from which it
         streams, the ring's size in units, and whether the ring has memory of its own.
+        `direct`: _core.DIRECT_*.
         """
         from . import gguf_info, native
 
@@ -368,6 +370,7 @@ class LowLevel:
                 gguf_info.expert_groups(info),
                 pool_buffers=pool_buffers,
                 stager_threads=stager_threads,
+                direct=direct,
                 copy_delay_us=copy_delay_us,
                 copy_seed=copy_seed,
                 fault=fault,

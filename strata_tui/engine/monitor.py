@@ -9,7 +9,7 @@ from logging import Logger
 
 from .counters import Counters, MemoryReport, ReplyStats
 from .events import EngineState, Snapshot
-from .modes import ModesState
+from .modes import ModesState, SwitchState
 from .opening import OpenModel
 from .outbox import Outbox
 from .reply import Reply
@@ -102,11 +102,15 @@ class Monitor:
                 context_used=len(opened.prefix.tokens) if opened else 0,
                 context_total=opened.context.size if opened else 0,
             )
-            residency = opened.residency() if opened else None
+            residency, stager = (opened.residency(), opened.stager()) if opened else (None, None)
             with self._shown:
-                modes, state = self._modes, self._modes.residency if self._modes else None
-                if modes and residency and state and not state.pending and state.wanted == residency.wanted:
-                    modes = self._modes = replace(modes, residency=residency)  # its reason counts swaps
+                modes = self._modes
+                if modes and residency and stager:  # these change by themselves
+                    if _same_wish(modes.residency, residency):
+                        modes = replace(modes, residency=residency)
+                    if _same_wish(modes.stager, stager):
+                        modes = replace(modes, stager=stager)
+                    self._modes = modes
                 self.snapshot = replace(snapshot, state=self._state, modes=modes, queued=self._queued)
 
     def _run(self) -> None:
@@ -115,3 +119,8 @@ class Monitor:
                 self.publish()
             except Exception:  # the next one may work; the worker does not depend on this thread
                 self._log.exception("a snapshot could not be taken")
+
+
+def _same_wish(shown: SwitchState | None, now: SwitchState) -> bool:
+    """Whether what is shown waits for no change, and `now` is the answer to the same wish."""
+    return shown is not None and not shown.pending and shown.wanted == now.wanted

@@ -55,6 +55,7 @@ class OpenModel:
     _cleanup: contextlib.ExitStack
     rounds: int = 0  # calls of llama_decode that succeeded
     modes: ModesState | None = None  # as of the last refresh()
+    _stager_changes: int = 0  # of the stager's profile, as last logged
     _sizes: dict[str, int] = field(default_factory=dict)
 
     def close(self) -> None:
@@ -83,6 +84,23 @@ class OpenModel:
     def residency(self) -> SwitchState:
         """The residency switch as it is now. Any thread."""
         return self._switches.residency()
+
+    def stager(self) -> SwitchState:
+        """The stager as it is now. Any thread."""
+        return self._switches.stager()
+
+    def log_stager(self, log: Logger, only_changes: bool = False) -> None:
+        """Logs profile, threads and the reason; `only_changes`: where the profile is another than logged last."""
+        now = self.tier.stager()
+        if not self.tier.n_experts or (only_changes and now["changes"] == self._stager_changes):
+            return
+        self._stager_changes = now["changes"]
+        total = self.counters().total
+        blob = now["bytes"] / (self.tier.blob_bytes / self.tier.n_experts)
+        times = f", {now['fill_ns'] / blob / 1e6:.2f} ms of reading a blob" if blob >= 1 else ""
+        asked = f"{total.asks} asks in {total.ask_ns / 1e6:.1f} ms"
+        profile = {self.core.STAGER_RAM: "ram", self.core.STAGER_SSD: "ssd"}[now["profile"]]
+        log.info("stager: %s (%s)%s; %s", profile, now["reason"], times, asked)
 
     def refresh(self) -> ModesState:
         """Reads the switches' state and the pool's sizes back; on the thread that decodes."""
@@ -131,6 +149,7 @@ def open_model(
             [str(shard) for shard in info.shards],
             gguf_info.expert_groups(info),
             pool_buffers=options.pool_buffers,
+            stager_threads=options.stager_threads or 0,
             copy_delay_us=options.copy_delay_us,
             copy_seed=options.copy_seed,
             fault=options.fault,

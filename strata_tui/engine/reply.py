@@ -18,6 +18,7 @@ from .events import Event, FinishReason, Message, Notice, PromptProgress, ReplyD
 from .llama_log import LOG, cause
 from .opening import OpenModel
 from .sampler import Sampler, resolve
+from .telemetry import ram_for_core
 
 VERIFIED = 8  # residents compared in one check of the cache
 
@@ -149,7 +150,7 @@ class Reply:
     def _read(self, tokens: list[int]) -> None:
         """Evaluates the prompt after its reused part, batch by batch."""
         opened = self._opened
-        opened.tier.set_phase(opened.core.PHASE_PROMPT)
+        opened.tier.set_phase(opened.core.PHASE_PROMPT, ram_for_core())
         total = len(tokens) - self._reused
         self._prompt_begun = time.monotonic()
         self._prompt_total = total
@@ -165,6 +166,7 @@ class Reply:
             if progress := self.progress():
                 self._hooks.emit(progress)
         self._prompt_total = 0
+        opened.log_stager(self._log)
 
     def _write(self, sampler: Sampler, text: ReplyText) -> None:
         opened, limit = self._opened, self._job.sampling.max_tokens
@@ -202,6 +204,7 @@ class Reply:
         status = opened.context.decode(tokens, len(opened.prefix.tokens))
         if status == llama.OK:
             opened.prefix.extend(tokens)
+            opened.log_stager(self._log, only_changes=True)
             self._verify()
             return
         opened.prefix.after_abort()

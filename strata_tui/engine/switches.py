@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .modes import Modes, ModesState, Residency, SwitchState
-from .telemetry import ram
+from .telemetry import ram_for_core
 
 if TYPE_CHECKING:
     from . import _core
@@ -15,7 +15,7 @@ _NONE = "not applicable"
 
 
 class Switches:
-    """`apply` and `state` belong to the thread that decodes; `residency` may be asked from any."""
+    """`apply` and `state` belong to the thread that decodes; `residency` and `stager` may be asked from any."""
 
     def __init__(self, core: Any, tier: _core.Tier) -> None:
         self._core, self._tier = core, tier
@@ -25,12 +25,8 @@ class Switches:
     def apply_pool(self, modes: Modes) -> None:
         """Builds the stage pool anew. Raises the extension's Error; the pool is then as it was."""
         core = self._core
-        available = ram().available  # control groups counted
-        self._tier.set_modes(
-            getattr(core, f"PIN_{modes.pinning.name}"),
-            getattr(core, f"STAGER_{modes.stager.name}"),
-            -1 if available is None else available,
-        )
+        pin, stager = getattr(core, f"PIN_{modes.pinning.name}"), getattr(core, f"STAGER_{modes.stager.name}")
+        self._tier.set_modes(pin, stager, ram_for_core())
         self._pool = modes
 
     def apply_residency(self, wanted: Residency) -> None:
@@ -50,11 +46,13 @@ class Switches:
 
     def state(self) -> ModesState:
         raw = self._tier.modes()
+        return ModesState(
+            _switch(raw, "pinning"), _switch(raw, "stager"), int(str(raw["generation"])), self.residency()
+        )
 
-        def switch(name: str) -> SwitchState:
-            return SwitchState(str(raw[f"{name}_wanted"]), str(raw[name]), str(raw[f"{name}_reason"]))
-
-        return ModesState(switch("pinning"), switch("stager"), int(str(raw["generation"])), self.residency())
+    def stager(self) -> SwitchState:
+        """The profile in force, which changes by itself while it is automatic; the reason says why, and with what."""
+        return _switch(self._tier.modes(), "stager")
 
     def residency(self) -> SwitchState:
         """The policy in force; the reason carries what the adaptive tier has done so far."""
@@ -70,3 +68,7 @@ class Switches:
             mean = f", {done['ns'] / done['rounds'] / 1e6:.2f} ms a round" if done["rounds"] else ""
             reason = f"{done['swaps']} swaps{mean}"
         return SwitchState(self._wanted.value, policy.value, f"{policy.value}: {reason}")
+
+
+def _switch(raw: dict[str, object], name: str) -> SwitchState:
+    return SwitchState(str(raw[f"{name}_wanted"]), str(raw[name]), str(raw[f"{name}_reason"]))

@@ -46,6 +46,12 @@ def ram(root: Path = Path("/")) -> Ram:
     return Ram(available, total, source)
 
 
+def ram_for_core() -> int:
+    """`ram().available` as the extension takes it: -1 where it cannot be told."""
+    available = ram().available
+    return -1 if available is None else available
+
+
 def process_rss() -> int | None:
     """Bytes of this process in RAM, mapped file pages included; None where /proc is missing."""
     for line in _lines(Path("/proc/self/statm")):

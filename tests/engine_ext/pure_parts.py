@@ -45,12 +45,14 @@ PROGRAMS = {
         Program("test_residency", ("residency",), _steps(4_000_000, 1_000_000, 500_000)),
         Program("test_adapt", ("adapt", "residency"), _steps(40_000, 10_000, 5_000)),
         Program("test_stage", ("stage", "transport_sim"), _steps(4_000_000, 1_000_000, 300_000)),
-        Program("test_stager", ("stager",), _steps(30_000, 10_000, 4_000), ("pthread_create",)),
+        Program("test_source", ("source",), _steps(4_000, 2_000, 1_000), ("pread", "preadv2")),
+        Program("test_pace", ("pace",), _steps(200, 100, 50)),
+        Program("test_stager", ("stager", "pace"), _steps(30_000, 10_000, 4_000), ("pthread_create",)),
         Program(
             "test_flow",
             (
-                *("load", "policy", "prefill", "selftest", "pool", "mirror"),
-                *("stage", "stager", "residency", "adapt", "transport_sim"),
+                *("load", "fill", "policy", "prefill", "selftest", "pool", "mirror"),
+                *("stage", "stager", "pace", "residency", "adapt", "transport_sim"),
             ),
             _steps(30_000, 15_000, 4_000),
             excerpts=(

@@ -35,7 +35,8 @@ struct world {
     int at;                       // the context in use
     int hot;                      // where the experts begin that are picked more than others
     size_t mirror_limit;
-    bool expect_mapped, filling_mirror;
+    bool filling_mirror;
+    int warm;                     // percent of the file that is in the page cache; -1: nobody says
     _Atomic int64_t fail_read_in, cancel_in_reads;  // counted down; 0 is not reached again
     int64_t cancel_in_calls;
     int n_refused;                // copies, since the pool was built
@@ -72,8 +73,11 @@ static bool with_content(int group, int slice, int32_t expert, size_t offset, si
     return true;
 }
 
-int st_experts_read(const struct st_tier * t, const struct st_slice * s, int32_t expert, size_t offset, size_t size, void * dst, bool mapped) {
-    CHECK("flow-reads as the profile says", mapped == w.expect_mapped);
+int st_experts_read(const struct st_tier * t, const struct st_slice * s, int32_t expert, size_t offset, size_t size, void * dst, unsigned how,
+                    struct st_read * out) {
+    CHECK("flow-asks only with profile auto", !(how & ST_ASK) || t->modes.profile_wanted == ST_PROFILE_AUTO);
+    CHECK("flow-past the page cache only where it is too small", !(how & ST_DIRECT) || t->modes.direct_reason[0]);
+    *out = (struct st_read) { .cached = how & ST_ASK ? mix((uint64_t) expert + offset) % 100 < (uint64_t) (w.warm < 0 ? 50 : w.warm) : -1 };
     CHECK("flow-reads inside the slice", offset + size <= s->bytes && expert >= 0 && expert < t->groups[s->group].n_experts);
     if (!w.filling_mirror) {
         int b = 0;
@@ -98,13 +102,10 @@ int st_experts_read(const struct st_tier * t, const struct st_slice * s, int32_t
     return 0;
 }
 
-double st_experts_cached(const struct st_tier * t, int samples) {
-    (void) t;
-    (void) samples;
-    static const double shares[] = { -1, 0, 0.5, 0.95, 1 };
-    const double share = shares[below(&rng, 5)];
-    w.expect_mapped    = share < 0 || share >= 0.9;
-    return share;
+int st_experts_ask(const struct st_tier * t, const struct st_slice * s, int32_t expert, size_t offset) {
+    CHECK("flow-asks inside the slice", offset < s->bytes && expert >= 0 && expert < t->groups[s->group].n_experts);
+    CHECK("flow-asks for what is read", !t->classes[t->groups[s->group].class_index].mirror || !t->classes[t->groups[s->group].class_index].mirror[t->groups[s->group].first_key + expert]);
+    return w.warm < 0 ? -1 : below(&rng, 100) < w.warm;
 }
 
 // ---- the compute stream
@@ -212,15 +213,17 @@ static void make_world(void) {
             w.key_group[g->class_index][c->n_keys++] = i;
         }
         t->n_experts_all += g->n_experts;
+        t->blob_bytes_all += c->blob_bytes * (size_t) g->n_experts;
         t->max_experts = g->n_experts > t->max_experts ? g->n_experts : t->max_experts;
         c->min_slots   = g->n_used > c->min_slots ? g->n_used : c->min_slots;
     }
     static struct st_shard shard = { .path = (char *) "the file" };
     t->shards    = &shard;
     t->n_shards  = 1;
-    t->jobs      = calloc((size_t) t->max_experts + 1, sizeof *t->jobs);
+    t->n_jobs    = 512;
+    t->jobs      = calloc((size_t) t->n_jobs, sizeof *t->jobs);
     t->transport = st_sim_new(&(struct st_sim_options) { .seed = draw(&rng), .can_pin = !one_in(&rng, 3), .called = on_call });
-    CHECK("flow-world", t->jobs && t->transport && st_stager_init(&t->stager, st_fill_piece, t) == 0);
+    CHECK("flow-world", t->jobs && t->transport && st_pool_start(t) == 0);
     t->group_event = t->transport->iface->event_new(t->transport);
     t->swap_event = t->transport->iface->event_new(t->transport);
     for (int i = 0; i < COMPUTES; i++) {
@@ -660,11 +663,9 @@ static void apply_modes(void) {
     const bool refuse_pin = one_in(&rng, 3), refuse_memory = one_in(&rng, 8);
     st_sim_fail_at(t->transport, ST_SIM_PIN, refuse_pin);
     st_sim_fail_at(t->transport, ST_SIM_MEMORY, refuse_memory);
-    if (profile != ST_PROFILE_AUTO) {
-        w.expect_mapped = profile == ST_PROFILE_RAM;
-    }
-    const bool before = t->modes.profile == ST_PROFILE_RAM;
-    const int result  = st_pool_apply(t, pin, profile);
+    const int64_t available = one_in(&rng, 3) ? -1 : (int64_t) (draw(&rng) % (2 * t->blob_bytes_all));
+    w.warm                  = one_in(&rng, 4) ? -1 : one_in(&rng, 2) ? 100 * below(&rng, 2) : below(&rng, 101);
+    const int threads       = below(&rng, 5), result = st_pool_apply(t, pin, profile, available, threads);
     st_sim_fail_at(t->transport, ST_SIM_PIN, 0);
     st_sim_fail_at(t->transport, ST_SIM_MEMORY, 0);
     if (st_sim_failed(t->transport)) {
@@ -675,7 +676,6 @@ static void apply_modes(void) {
     st_error_clear(t);
     w.n_refused = 0;
     if (result < 0) {
-        w.expect_mapped = before;
         return;
     }
     const size_t bytes = t->max_stride * (size_t) t->pool_buffers;
@@ -683,7 +683,12 @@ static void apply_modes(void) {
     CHECK("flow-modes say where the bytes are", m->pinned == (t->pool.pinned > 0) && m->pinned_bytes + m->pageable_bytes == bytes && m->pinned == (m->pinned_bytes > 0));
     CHECK("flow-pinned as asked", pin == ST_PIN_ON ? m->pinned == (t->transport->iface->can_pin && !refuse_pin) : pin == ST_PIN_AUTO || !m->pinned);
     CHECK("flow-a refused pin is counted and said", m->refused_bytes == (refuse_pin && t->transport->iface->can_pin && pin == ST_PIN_ON ? bytes : m->refused_bytes));
-    CHECK("flow-pool size", t->pool.n_buffers == t->pool_buffers && m->threads >= 1);
+    CHECK("flow-pool size", t->pool.n_buffers == t->pool_buffers && m->pool_buffers == t->pool_buffers);
+    struct st_stager_state state;
+    st_pool_state(t, &state);
+    CHECK("flow-the stager is as asked", (profile == ST_PROFILE_AUTO || state.profile == profile) && (threads ? state.threads == threads : state.threads >= 1));
+    CHECK("flow-past the page cache where the experts do not fit", m->direct_reason[0] ? available >= 0 && (double) available < 1.05 * (double) t->blob_bytes_all
+                                                                                      : available < 0 || (double) available >= (double) t->blob_bytes_all - (double) t->mirror.bytes);
 }
 
 static void fill_mirror(void) {
@@ -769,7 +774,7 @@ static uint64_t life(uint64_t steps) {
                 apply_modes();
                 break;
             case 1:
-                st_pool_sample(t);
+                st_pool_sample(t, -1);
                 break;
             case 2:
                 fill_mirror();
@@ -778,7 +783,9 @@ static uint64_t life(uint64_t steps) {
                 t->threads_wanted = 1 + below(&rng, 6);
                 break;
             case 4:
-                CHECK("flow-threads", st_stager_set_threads(&t->stager, below(&rng, 5)) >= 0);
+                struct st_pace_options options = t->stager.pace.options;
+                options.threads = 1 + below(&rng, 4);
+                CHECK("flow-threads", st_stager_set(&t->stager, &options) == options.threads);
                 break;
             case 5:  // another context takes over; the first one's stream may still be busy
                 if (one_in(&rng, 2)) {

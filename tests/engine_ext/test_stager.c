@@ -1,4 +1,5 @@
-// The stager with 0 to 8 threads that take part, changing while jobs run, jobs of 1 to 6 pieces, and failures.
+// The stager with 0 to 8 threads that take part, changing while jobs run, jobs of 1 to 6 pieces, and failures; then
+// with as many threads as it finds useful.
 #include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
@@ -28,11 +29,26 @@ static uint8_t bytes[MAX_JOBS][MAX_PIECES * PIECE];
 static _Atomic uint64_t clock_now;
 static _Atomic uint64_t round_now;
 static _Atomic int running, most_running;
+static _Atomic uint64_t fills, total, asked;  // of all rounds of one stager
 static pthread_t collector;
 static _Atomic int outside;  // pieces that another thread than the collector filled
 static _Thread_local struct piece * last;
 static _Thread_local uint64_t last_round;
 static _Thread_local uint64_t thread_rng;
+
+static struct st_pace_options chosen(int threads) {
+    return (struct st_pace_options) { .wanted = ST_PROFILE_RAM, .first = { 0, threads, threads }, .most = { 0, ST_STAGER_MAX_THREADS, ST_STAGER_MAX_THREADS } };
+}
+
+static int init(struct st_stager * s, st_fill_fn fill_piece, void * ctx) {
+    const struct st_pace_options options = chosen(0);
+    return st_stager_init(s, fill_piece, ctx, &options);
+}
+
+static int set_threads(struct st_stager * s, int n) {
+    const struct st_pace_options options = chosen(n);
+    return st_stager_set(s, &options);
+}
 
 static void back_again(void) {  // this thread has accounted for its last piece
     if (last && last_round == atomic_load(&round_now)) {
@@ -41,7 +57,7 @@ static void back_again(void) {  // this thread has accounted for its last piece
     last = NULL;
 }
 
-static int fill(void * ctx, const struct st_job * job, int piece) {
+static int fill(void * ctx, const struct st_job * job, int piece, struct st_filled * filled) {
     CHECK("stager-context", ctx == jobs);
     back_again();
     const int j = (int) (job - jobs);
@@ -65,6 +81,10 @@ static int fill(void * ctx, const struct st_job * job, int piece) {
     last       = p;
     last_round = atomic_load(&round_now);
     const int result = p->fails ? -1 : 0;
+    *filled = (struct st_filled) { PIECE, one_in(&thread_rng, 3) ? -1 : p->fails };
+    asked += filled->cached >= 0;
+    total += PIECE;
+    fills++;
     atomic_store(&p->ended, ++clock_now);
     return result;
 }
@@ -125,7 +145,7 @@ static uint64_t one_round(struct st_stager * s, int * active) {
         steps++;
         if (what == 0 && one_in(&rng, 4)) {
             const int wanted = below(&rng, MAX_THREADS + 1);
-            *active = st_stager_set_threads(s, wanted);
+            *active = set_threads(s, wanted);
             CHECK("stager-threads as asked", *active == wanted);
             changed = true;
         } else if (what < 9 && submitted < n) {
@@ -133,9 +153,10 @@ static uint64_t one_round(struct st_stager * s, int * active) {
         } else if (what == 9) {
             CHECK("stager-open", st_stager_open(s) == submitted - done);
         } else {
-            struct st_job * job = st_stager_collect(s);
+            const bool poll = one_in(&rng, 4);
+            struct st_job * job = poll ? st_stager_poll(s) : st_stager_collect(s);
             back_again();
-            CHECK("stager-NULL only when no job is open", (job != NULL) == (submitted > done));
+            CHECK("stager-NULL only when no job is open", poll ? !job || submitted > done : (job != NULL) == (submitted > done));
             if (job) {
                 collected(job);
                 order[done++] = (int) (job - jobs);
@@ -165,8 +186,9 @@ static uint64_t one_round(struct st_stager * s, int * active) {
 
 static pthread_barrier_t meeting;
 
-static int fill_meeting(void * ctx, const struct st_job * job, int piece) {
+static int fill_meeting(void * ctx, const struct st_job * job, int piece, struct st_filled * filled) {
     (void) ctx;
+    (void) filled;
     (void) job;
     (void) piece;
     pthread_barrier_wait(&meeting);
@@ -175,11 +197,11 @@ static int fill_meeting(void * ctx, const struct st_job * job, int piece) {
 
 static void all_take_part(void) {
     struct st_stager s;
-    CHECK("stager-init", st_stager_init(&s, fill_meeting, NULL) == 0);
+    CHECK("stager-init", init(&s, fill_meeting, NULL) == 0);
     for (int n = 0; n <= MAX_THREADS; n++) {
         for (int i = 0; i < 3; i++) {
             const int threads = i == 2 ? MAX_THREADS - n : n;  // also after fewer were wanted
-            CHECK("stager-threads as asked", st_stager_set_threads(&s, threads) == threads);
+            CHECK("stager-threads as asked", set_threads(&s, threads) == threads);
             CHECK("stager-barrier", pthread_barrier_init(&meeting, NULL, (unsigned) threads + 1) == 0);
             struct st_job job = { .n_pieces = threads + 1 };
             st_stager_submit(&s, &job);
@@ -240,8 +262,9 @@ static void until_it_sleeps(long id) {
 static sem_t gate;
 static long collector_id;
 
-static int fill_gated(void * ctx, const struct st_job * job, int piece) {
+static int fill_gated(void * ctx, const struct st_job * job, int piece, struct st_filled * filled) {
     (void) ctx;
+    (void) filled;
     (void) job;
     if (piece == 0) {  // whoever takes the other piece has nothing more to do
         while (sem_wait(&gate) != 0) {
@@ -261,8 +284,8 @@ static void threads_sleep(void) {
     struct st_stager s;
     long before[64], after[64], news[64];
     const int n_before = list_tasks(before, 64);
-    CHECK("stager-init", st_stager_init(&s, fill_gated, NULL) == 0 && sem_init(&gate, 0, 0) == 0);
-    CHECK("stager-threads as asked", st_stager_set_threads(&s, 4) == 4);
+    CHECK("stager-init", init(&s, fill_gated, NULL) == 0 && sem_init(&gate, 0, 0) == 0);
+    CHECK("stager-threads as asked", set_threads(&s, 4) == 4);
     const int n_after = list_tasks(after, 64);
     int n = 0;
     for (int i = 0; i < n_after; i++) {
@@ -278,7 +301,7 @@ static void threads_sleep(void) {
     for (int i = 0; i < n; i++) {
         until_it_sleeps(news[i]);  // nothing to do
     }
-    CHECK("stager-threads as asked", st_stager_set_threads(&s, 1) == 1);
+    CHECK("stager-threads as asked", set_threads(&s, 1) == 1);
     collector_id = gettid();
     struct st_job job = { .n_pieces = 2 };
     pthread_t helper;
@@ -296,11 +319,13 @@ static void threads_sleep(void) {
 // ---- the system refuses a thread (linked with --wrap=pthread_create)
 
 static int threads_granted = -1;  // -1: all
+static int n_refused;
 int __real_pthread_create(pthread_t * thread, const pthread_attr_t * attr, void * (*start)(void *), void * arg);
 int __wrap_pthread_create(pthread_t * thread, const pthread_attr_t * attr, void * (*start)(void *), void * arg);
 
 int __wrap_pthread_create(pthread_t * thread, const pthread_attr_t * attr, void * (*start)(void *), void * arg) {
     if (threads_granted == 0) {
+        n_refused++;
         return 11;
     }
     threads_granted -= threads_granted > 0;
@@ -309,10 +334,10 @@ int __wrap_pthread_create(pthread_t * thread, const pthread_attr_t * attr, void 
 
 static void threads_refused(void) {
     struct st_stager s;
-    CHECK("stager-init", st_stager_init(&s, fill, jobs) == 0);
+    CHECK("stager-init", init(&s, fill, jobs) == 0);
     threads_granted = 3;
-    CHECK("stager-tells how many it got", st_stager_set_threads(&s, 5) == 3 && st_stager_set_threads(&s, 8) == 3);
-    CHECK("stager-fewer are fine", st_stager_set_threads(&s, 2) == 2);
+    CHECK("stager-tells how many it got", set_threads(&s, 5) == 3 && set_threads(&s, 8) == 3);
+    CHECK("stager-fewer are fine", set_threads(&s, 2) == 2);
     int active = 2;
     round_now++;
     submit(&s, 0);
@@ -321,15 +346,96 @@ static void threads_refused(void) {
     CHECK("stager-works with fewer", job == &jobs[0]);
     collected(job);
     threads_granted = -1;
-    CHECK("stager-asks again", st_stager_set_threads(&s, 5) == 5);
+    CHECK("stager-asks again", set_threads(&s, 5) == 5);
     active = 5;
     for (int i = 0; i < 20; i++) {
         one_round(&s, &active);
     }
-    CHECK("stager-clamps", st_stager_set_threads(&s, -7) == 0 && st_stager_set_threads(&s, 1000) == ST_STAGER_MAX_THREADS);
+    CHECK("stager-clamps", set_threads(&s, 1000) == ST_STAGER_MAX_THREADS);
     active = ST_STAGER_MAX_THREADS;
     one_round(&s, &active);
     st_stager_free(&s);
+}
+
+// ---- as many threads as are useful: fills that sleep, as reads from a disk do
+
+#define SLOW_JOBS 24
+#define SLOW_PIECES 4
+
+static _Atomic int cached_now;  // what fills answer
+
+static int fill_slowly(void * ctx, const struct st_job * job, int piece, struct st_filled * filled) {
+    (void) ctx;
+    (void) job;
+    (void) piece;
+    usleep(400);
+    *filled = (struct st_filled) { 1000, cached_now };
+    return 0;
+}
+
+// A prompt's worth of jobs, never more than a few open.
+static void slow_prompt(struct st_stager * s) {
+    struct st_job slow[SLOW_JOBS];
+    int submitted = 0, open = 0;
+    while (submitted < SLOW_JOBS || open > 0) {
+        if (submitted < SLOW_JOBS && open < 12) {
+            slow[submitted] = (struct st_job) { .n_pieces = SLOW_PIECES };
+            st_stager_submit(s, &slow[submitted++]);
+            open++;
+        } else {
+            CHECK("stager-slow jobs end", st_stager_collect(s) != NULL);
+            open--;
+        }
+    }
+}
+
+static void as_many_as_useful(void) {
+    struct st_stager s;
+    struct st_stager_report r;
+    const struct st_pace_options options = { .wanted = ST_PROFILE_AUTO, .first = { 0, 1, 2 }, .most = { 0, 4, 16 } };
+    CHECK("stager-init", st_stager_init(&s, fill_slowly, NULL, &options) == 0);
+    CHECK("stager-begins with the first profile", st_stager_set(&s, &options) == 1 && st_stager_profile(&s) == ST_PROFILE_RAM);
+    st_stager_sampled(&s, 20, 0);
+    st_stager_report(&s, &r);
+    CHECK("stager-samples choose the profile and its threads", st_stager_profile(&s) == ST_PROFILE_SSD && r.n_active == 2 && r.pace.changes == 1);
+    cached_now = 0;
+    do {  // else it hangs
+        slow_prompt(&s);
+        st_stager_report(&s, &r);
+        CHECK("stager-within its bounds", r.n_active >= 1 && r.n_active <= 16);
+    } while (r.pace.sides[ST_PROFILE_SSD].level < 3);
+    cached_now = 1;
+    slow_prompt(&s);
+    st_stager_report(&s, &r);
+    CHECK("stager-fills choose the profile, and fewer threads take part", st_stager_profile(&s) == ST_PROFILE_RAM && r.pace.changes == 2 && r.n_active <= 4);
+    st_stager_free(&s);
+}
+
+static void as_many_as_there_are(void) {
+    struct st_stager s;
+    struct st_stager_report r;
+    const struct st_pace_options options = { .wanted = ST_PROFILE_AUTO, .first = { 0, 1, 16 }, .most = { 0, 4, 16 } };
+    CHECK("stager-init", st_stager_init(&s, fill_slowly, NULL, &options) == 0);
+    threads_granted = 3;
+    n_refused       = 0;
+    cached_now      = 0;
+    for (int i = 0; i < 10; i++) {
+        slow_prompt(&s);
+    }
+    st_stager_report(&s, &r);
+    CHECK("stager-goes on with the threads it has", st_stager_profile(&s) == ST_PROFILE_SSD && r.n_active == 3);
+    CHECK("stager-a refused thread is not asked for with each job", n_refused <= 2);
+    threads_granted = -1;
+    CHECK("stager-asks again", st_stager_set(&s, &options) == st_pace_threads(&s.pace));
+    st_stager_free(&s);
+}
+
+// Fills without failures; what the report adds up to.
+static void adds_up(struct st_stager * s) {
+    struct st_stager_report r;
+    st_stager_report(s, &r);
+    CHECK("stager-what was filled is counted", r.pieces == fills && r.bytes == total);
+    CHECK("stager-answers are passed on", asked >= ST_PACE_ANSWERS ? r.pace.n_answers == ST_PACE_ANSWERS : (uint64_t) r.pace.n_answers == asked);
 }
 
 int main(int argc, char ** argv) {
@@ -339,13 +445,17 @@ int main(int argc, char ** argv) {
     threads_sleep();
     all_take_part();
     threads_refused();
+    as_many_as_useful();
+    as_many_as_there_are();
     for (uint64_t done = 0; done < check_args.steps;) {
         struct st_stager s;
-        CHECK("stager-init", st_stager_init(&s, fill, jobs) == 0);
-        int active = st_stager_set_threads(&s, below(&rng, MAX_THREADS + 1));
+        CHECK("stager-init", init(&s, fill, jobs) == 0);
+        fills = total = asked = 0;
+        int active = set_threads(&s, below(&rng, MAX_THREADS + 1));
         for (int i = 0; i < 200 && done < check_args.steps; i++) {
             done += one_round(&s, &active);
         }
+        adds_up(&s);
         st_stager_free(&s);
     }
     printf("ok: %llu steps\n", (unsigned long long) check_args.steps);
