@@ -63,7 +63,7 @@ MIGRATIONS: Sequence[Sequence[str]] = (
         # The index holds cleaned copies of the texts, see search.py. Triggers only note what it lacks: an older
         # program that is still running, or a broken index, must never keep a chat from being stored.
         """CREATE VIRTUAL TABLE search USING fts5
-            (text, tokenize = "unicode61 remove_diacritics 2", prefix = '2 3')""",
+            (text, tokenize = "unicode61 remove_diacritics 2", prefix = '1 2')""",
         "CREATE TABLE unindexed (message_id INTEGER PRIMARY KEY)",
         "INSERT INTO unindexed SELECT id FROM messages WHERE status <> 'running'",
         """CREATE TRIGGER messages_added AFTER INSERT ON messages WHEN new.status <> 'running' BEGIN

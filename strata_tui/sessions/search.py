@@ -18,6 +18,7 @@ from ..text import clean, clean_line
 from .rows import Role
 
 MOST_WORDS = 32
+MOST_HITS = 50  # a snippet costs about half a millisecond
 _SNIPPET_WORDS = 40  # SQLite allows 64
 _BATCH = 500  # messages indexed in one transaction
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from enum import Enum
@@ -103,15 +103,19 @@ class Store:
         info = self.session(session)
         return self.tree(session).path(info.leaf)
 
-    def search(self, words: str, limit: int = 100) -> list[search.Hit]:
+    def search(self, words: str, limit: int = search.MOST_HITS) -> list[search.Hit]:
         """Chats and messages with all of the words, the best first; see search.terms_of for what words may be.
 
-        What has been written since the last search is brought into the index before. Raises UserError.
+        Raises UserError.
         """
         terms = search.terms_of(words)
+        self.index()
+        return search.find(self._database.read, terms, limit)
+
+    def index(self) -> None:
+        """Brings what has been written since the last search into the index, and waits for it."""
         while self._database.read("SELECT 1 FROM unindexed LIMIT 1"):
             self._write(search.index).result()
-        return search.find(self._database.read, terms, limit)
 
     # Writing: chats
 
@@ -124,17 +128,16 @@ class Store:
             lambda c: insert(c, "sessions", record | {"system": storable(system), "model": storable(model)})
         )
 
-    def add_chat(self, chat: PortableChat) -> Future[int | None]:
-        """Takes in a chat whole; its id, or None where the same one was taken in before and is not deleted."""
-        digest = chat.digest()
+    def add_chats(self, chats: Sequence[PortableChat]) -> Future[list[int | None]]:
+        """Takes in chats whole, all or none; their ids, None for one that was taken in before and is not deleted."""
 
-        def work(connection: sqlite3.Connection) -> int | None:
+        def add(connection: sqlite3.Connection, chat: PortableChat) -> int | None:
+            digest = chat.digest()
             sql = "SELECT 1 FROM sessions WHERE source = ? AND deleted_at IS NULL"
-            if connection.execute(sql, (digest,)).fetchone():
-                return None
-            return insert_chat(connection, chat, digest)
+            known = connection.execute(sql, (digest,)).fetchone()
+            return None if known else insert_chat(connection, chat, digest)
 
-        return self._write(work)
+        return self._write(lambda c: [add(c, chat) for chat in chats])
 
     def fork(self, session: Ref, message: Ref | None = None) -> Future[int]:
         """Copies the branch that ends at a message, or else the shown one, whole into a new chat; its id."""

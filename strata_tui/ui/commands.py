@@ -19,7 +19,7 @@ from ..errors import UserError
 from ..term import clipboard
 from ..term.editor import edit
 from .chats import Chats
-from .export import export_markdown
+from .export import export_chat, parse_wish
 from .help_text import help_text
 from .panel_text import plan_lines
 from .panels import CHATS, ENGINE
@@ -276,11 +276,11 @@ class Commands:
 
     # Text out
 
-    async def do_export(self, path: str) -> None:
+    async def do_export(self, argument: str) -> None:
         session = self._screen.chat.session
         if session is None:
             raise UserError("This chat is empty: there is nothing to export.")
-        written = await export_markdown(self._screen.store, session, path)
+        written = await export_chat(self._screen.store, session, parse_wish(argument))
         self._screen.flash.say(f"Written to {written}", stay=True)
 
     def do_editor(self, _: str) -> None:

@@ -94,11 +94,13 @@ def test_what_cannot_be_forked(store: Store) -> None:
 def test_the_same_chat_is_taken_in_once(store: Store) -> None:
     session, _ = branched(store)
     chat = portable(store.session(session), store.messages(session))
-    copy = store.add_chat(chat).result()
+    other = replace(chat, title="Geese")
+    [copy, _, _] = store.add_chats([chat, other, chat]).result()
     assert copy is not None and copy != session
-    assert store.add_chat(chat).result() is None
+    assert store.add_chats([chat, other]).result() == [None, None]
     store.delete(copy).result()
-    assert store.add_chat(chat).result() is not None  # it was deleted, and is wanted again
+    assert store.add_chats([chat]).result() != [None]  # it was deleted, and is wanted again
+    assert [s.title for s in store.list_sessions()].count("Ducks") == 2
 
 
 # The bin
