@@ -17,6 +17,7 @@ class Wish:
     form: Form = Form.MARKDOWN
     whole: bool = False
     path: str = ""
+    thinking: bool = False
 
 
 def parse_wish(argument: str) -> Wish:
@@ -47,4 +48,5 @@ def _export(store: Store, session: int, wish: Wish) -> Path:
     target = Path(wish.path).expanduser() if wish.path else Path.cwd()
     if target.is_dir():
         target = target / file_name(store.session(session), wish.form.value)
-    return write_export(export_text(store, session, wish.form, whole=wish.whole), target.absolute())
+    text = export_text(store, session, wish.form, whole=wish.whole, thinking=wish.thinking)
+    return write_export(text, target.absolute())
