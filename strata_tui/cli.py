@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from . import __version__
-from .commands import ask, bench, chat, doctor, export, models, sessions
+from .commands import ask, bench, chat, doctor, export, imports, models, sessions
 from .errors import UserError
 
 COMMANDS = {
@@ -23,6 +23,7 @@ COMMANDS = {
     "ask": ask,
     "sessions": sessions,
     "export": export,
+    "import": imports,
     "models": models,
     "bench": bench,
     "doctor": doctor,

@@ -130,6 +130,13 @@ def test_help_imports_nothing_heavy(env: dict[str, str]) -> None:
         (["export", "-1"], ["-1"]),
         (["export", "9" * 30], ["is not a chat's number"]),
         (["export", "--format", "pdf"], ["'pdf'"]),
+        (["export", "--tree", "--branch"], ["not allowed with"]),
+        (["sessions", "--search"], ["--search"]),
+        (["sessions", "--search", "x", "--deleted"], ["not allowed with"]),
+        (["sessions", "--search", "w " * 33], ["32 words at most"]),
+        (["sessions", "--limit", "0"], ["'0' is not a whole number"]),
+        (["import"], ["FILE"]),
+        (["import", "missing.json"], ["missing.json cannot be read"]),
         (["models", "/no/such/folder"], ["no folder /no/such/folder"]),
         (["bench", "decode", "m.gguf", "--rounds", "0"], ["--rounds", "'0' is not a whole number of at least 1"]),
         (["bench", "decode", "m.gguf", "--tokens", "0"], ["--tokens", "'0' is not a whole number of at least 1"]),
@@ -252,6 +259,47 @@ def test_sessions(cli: Cli, chats: Path) -> None:
     assert [(r["id"], r["title"], r["messages"]) for r in records] == [(2, "What is a slot?", 3), (1, "old", 1)]
 
 
+def test_searching(cli: Cli, chats: Path) -> None:
+    lines = cli("sessions", "--search", "another", "answ").stdout.splitlines()
+    assert lines[0].split()[0] == "2" and lines[0].endswith("assistant  What is a slot?")
+    assert lines[1].strip() == "another answer"
+    records = json.loads(cli("sessions", "--search", "slot", "--json").stdout)
+    assert [(r["message"], r["role"], r["matched"]) for r in records] == [(None, None, ["slot"]), (2, "user", ["slot"])]
+    assert json.loads(cli("sessions", "--search", "slot", "--limit", "1", "--json").stdout) == records[:1]
+    nothing = cli("sessions", "--search", "think")
+    assert (nothing.returncode, nothing.stdout, nothing.stderr) == (0, "", "Nothing was found.\n")
+    assert json.loads(cli("sessions", "--search", "think", "--json").stdout) == []
+
+
+def test_the_bin(cli: Cli, chats: Path) -> None:
+    with Store(chats) as store:
+        store.rename(1, "old \x9b2J one")
+        store.delete(1)
+    line = cli("sessions", "--deleted").stdout
+    assert line.split()[0] == "1" and "kept for 29 more days  old 2J one" in line
+    assert len(cli("sessions").stdout.splitlines()) == 1
+    assert cli("sessions", "--empty-bin").stdout == "1 deleted chat is gone for good.\n"
+    assert json.loads(cli("sessions", "--empty-bin", "--json").stdout) == {"removed": 0}
+    assert "No deleted chats" in cli("sessions", "--deleted").stderr
+
+
+def test_import_of_an_export(cli: Cli, chats: Path, tmp_path: Path) -> None:
+    for name in ("chat.json", "other.json"):
+        assert cli("export", "2", "-o", name).returncode == 0
+    done = cli("import", "chat.json", "other.json", STRATA_TUI_DATA=str(tmp_path / "elsewhere"))
+    assert done.stdout.splitlines() == [
+        "chat.json (strata-tui): 1 chat with 3 messages in 2 branches taken in.",
+        "other.json (strata-tui): 0 chats with 0 messages taken in, 1 here already.",
+    ]
+    again = cli("export", "--format", "json", "-o", "-", STRATA_TUI_DATA=str(tmp_path / "elsewhere"))
+    assert again.stdout == (tmp_path / "chat.json").read_text()
+    (tmp_path / "broken.json").write_text("{")
+    refused(
+        cli("import", "chat.json", "broken.json", STRATA_TUI_DATA=str(tmp_path / "third")), "broken.json is no JSON"
+    )
+    assert cli("sessions", STRATA_TUI_DATA=str(tmp_path / "third")).stdout == ""  # nothing was taken in
+
+
 def test_no_sessions(cli: Cli) -> None:
     done = cli("sessions")
     assert (done.returncode, done.stdout) == (0, "")
@@ -267,6 +315,13 @@ def test_export(cli: Cli, chats: Path, tmp_path: Path) -> None:
     assert "> let me think" in cli("export", "2", "--thinking", "-o", "-").stdout
     assert "first question" in cli("export", "1", "-o", "-").stdout
     assert len(json.loads(cli("export", "--format", "json", "-o", "-").stdout)["messages"]) == 3
+    assert len(json.loads(cli("export", "--format", "json", "--branch", "-o", "-").stdout)["messages"]) == 2
+    tree = cli("export", "--tree", "-o", "-").stdout
+    assert "one answer" in tree and "another answer" in tree and "# Branch 2, from message 1" in tree
+    page = cli("export", "--format", "html", "--tree", "-o", "-").stdout
+    assert page.startswith("<!DOCTYPE html>") and "one answer" in page
+    assert cli("export", "-o", "x.html").stdout == "x.html\n"
+    assert (tmp_path / "x.html").read_text().startswith("<!DOCTYPE html>")
     names = [cli("export", *words).stdout.strip() for words in ([], [], ["-o", "x.json"], ["-o", "data"])]
     assert names == [
         "chat-2-what-is-a-slot.md",
@@ -275,7 +330,7 @@ def test_export(cli: Cli, chats: Path, tmp_path: Path) -> None:
         "data/chat-2-what-is-a-slot.md",
     ]
     assert (tmp_path / names[0]).read_text() == (tmp_path / names[1]).read_text() == text
-    assert json.loads((tmp_path / "x.json").read_text())["session"]["id"] == 2
+    assert json.loads((tmp_path / "x.json").read_text())["session"]["title"] == "What is a slot?"
     refused(cli("export", "-o", "no/such/folder.md"), "no/such/folder.md")
 
 

@@ -96,7 +96,7 @@ def _checked_chat(args: argparse.Namespace) -> int | None:
             chats = store.list_sessions()
             if not chats:
                 raise UserError(f"There is no chat to go on with in {store.path}.")
-            return chats[0].id
+            return max(chats, key=lambda chat: chat.updated).id
         if args.resume is None:
             return None
         session = store.session(args.resume)

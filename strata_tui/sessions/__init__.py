@@ -1,1 +1,1 @@
-"""Chats on disk: the store, branches of a chat, export."""
+"""Chats on disk: the store, search, branches of a chat, export and import."""

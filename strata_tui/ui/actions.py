@@ -65,10 +65,15 @@ ACTIONS: tuple[Action, ...] = (
     Action("residency", "Residency: next, or the one given", ("f9",), "residency", "lru|adaptive|frozen"),
     Action("focus_next", "Go to the next area", ("tab",), footer="area", palette=False),
     Action("new", "Start a new chat", ("ctrl+n", "alt+n"), "new"),
+    Action("search", "Search all chats", ("ctrl+r",), "search", "WORDS"),
     Action("rename", "Rename this chat", (), "rename", "TITLE"),
+    Action("pin_chat", "Keep this chat on top, or not any more", (), "pinchat"),
+    Action("fork", "Fork the chat here, as a new one", (), "fork"),
     Action("delete", "Delete this chat (/undo restores it)", (), "delete"),
     Action("undelete", "Bring the deleted chat back", ("alt+u",), "undo"),
-    Action("export", "Write this chat as markdown", ("alt+x",), "export", "PATH"),
+    Action("bin", "The deleted chats: bring back, remove", (), "bin"),
+    Action("export", "Write this chat to a file (tree, PATH)", ("alt+x",), "export", "md|html|json"),
+    Action("import", "Take in chats of other programs", (), "import", "PATH"),
     Action("editor", "Write the message in your editor", ("ctrl+g",), "editor"),
     Action("copy", "Copy the last reply", ("alt+y",), "copy"),
     Action("think", "Fold or unfold thinking", ("alt+t",), "think"),
@@ -86,13 +91,18 @@ ACTIONS: tuple[Action, ...] = (
     Action("follow_here", "To the end, and follow it", ("end", "G"), where=Where.TRANSCRIPT, palette=False),
     Action("prompt", "Back to the prompt", ("i",), where=Where.TRANSCRIPT, palette=False),
     Action("copy_here", "Copy the last reply", ("y",), where=Where.TRANSCRIPT, palette=False),
+    Action("search_here", "Search all chats", ("slash",), where=Where.TRANSCRIPT, palette=False),
     Action("open_chat", "Open", ("enter",), footer="open", where=Where.CHATS, palette=False),
     Action("new_chat", "New", ("n",), footer="new", where=Where.CHATS, palette=False),
+    Action("filter_chats", "Filter by title", ("f",), footer="filter", where=Where.CHATS, palette=False),
+    Action("search_chats", "Search all chats", ("slash",), footer="search", where=Where.CHATS, palette=False),
     Action("rename_chat", "Rename", ("r",), footer="rename", where=Where.CHATS, palette=False),
+    Action("pin_listed", "Keep on top, or not any more", ("p",), footer="pin", where=Where.CHATS, palette=False),
     Action(
         "delete_chat", "Delete (u brings it back)", ("d", "delete"), footer="delete", where=Where.CHATS, palette=False
     ),
     Action("undelete_chat", "Bring back the one deleted last", ("u",), footer="undo", where=Where.CHATS, palette=False),
+    Action("bin_chats", "The deleted chats", ("b",), footer="bin", where=Where.CHATS, palette=False),
 )
 
 BY_ID = {action.id: action for action in ACTIONS}
@@ -120,7 +130,7 @@ def key_name(key: str) -> str:
     """A key as help and footer show it: `^n`, `alt+x`, `f2`."""
     if key.startswith("ctrl+"):
         return "^" + key.removeprefix("ctrl+")
-    return {"escape": "esc", "pageup": "pgup", "pagedown": "pgdn", "delete": "del"}.get(key, key)
+    return {"escape": "esc", "pageup": "pgup", "pagedown": "pgdn", "delete": "del", "slash": "/"}.get(key, key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,14 @@
-"""Opening, renaming and deleting chats. Reads and writes of the store happen off the UI thread."""
+"""Opening, renaming, pinning, forking and deleting chats. Reads and writes of the store happen off the UI thread."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from .chat import Chat
+from ..sessions.rows import SessionInfo
+from .chat import Chat, Turn
 
 if TYPE_CHECKING:
     from .screens.chat import ChatScreen
@@ -19,13 +21,16 @@ class Chats:
         self._screen = screen
         self._changing = asyncio.Lock()  # one change of the shown chat at a time
         self._deleted: list[int] = []  # by this run of the program, the last one last
+        self._held: set[int] = set()  # chats that this program has claimed
+        self.elsewhere: int | None = None  # the process that has the shown chat open, which is read-only then
 
     async def refresh(self) -> None:
         """Fills the list again, if it is shown; never raises, for it is called for its own sake."""
         screen = self._screen
-        if not screen.chats.display:
-            return
         try:
+            await self._hold()
+            if not screen.chats.display:
+                return
             sessions = await asyncio.to_thread(screen.store.list_sessions)
         except UserError as error:
             screen.flash.say(str(error), error=True)
@@ -51,23 +56,92 @@ class Chats:
         """Shows an empty chat; it is stored with its first message."""
         async with self._changing:
             await self.keep_draft()
+            self.elsewhere = None
             await self._show(Chat(system=self._screen.settings.system), "")
 
-    async def open(self, session: int) -> None:
-        """Shows a stored chat, with what was typed there and not sent."""
+    async def open(self, session: int, message: int | None = None) -> None:
+        """Shows a stored chat, with what was typed there and not sent; goes to a message, in its branch."""
         screen = self._screen
         async with self._changing:
-            if session != screen.chat.session:
-                await self.keep_draft()
-                run = screen.replies.running
-                info = await asyncio.to_thread(screen.store.session, session)
-                if run is not None and run.chat.session == session:
-                    chat = run.chat  # its last turn is growing
-                else:
-                    chat = Chat.of(info, await asyncio.to_thread(screen.store.branch, session))
-                await self._show(chat, info.draft)
+            if session != screen.chat.session or (message is not None and self._turn(message) is None):
+                await self._load(session, message)
         screen.panels.close_over()
         screen.prompt.focus()
+        turn = self._turn(message) if message is not None else None
+        if turn is not None:
+            await screen.transcript.reveal(turn)
+
+    async def _load(self, session: int, message: int | None) -> None:
+        screen = self._screen
+        run = screen.replies.running
+        info = await asyncio.to_thread(screen.store.session, session)
+        if info.deleted_at is not None:
+            raise UserError("This chat was deleted; /bin brings it back.")
+        await self.keep_draft()
+        if session == screen.chat.session:
+            info = replace(info, draft=screen.prompt.text)
+        if run is not None and run.chat.session == session:
+            self.elsewhere = None
+            await self._show(run.chat, info.draft)  # its last turn is growing
+            if message is not None and self._turn(message) is None:
+                raise UserError("The message is in another branch, and a reply runs in this one: esc stops it.")
+            return
+        await self._claim(session)
+        tree = await asyncio.to_thread(screen.store.tree, session)
+        path = tree.path(info.leaf)
+        if message is not None and message not in {row.id for row in path}:
+            if message not in tree:
+                raise UserError("This message is gone.")
+            leaf = tree.newest_leaf(message)
+            path = tree.path(leaf)
+            if self.elsewhere is None:
+                await asyncio.wrap_future(screen.store.set_leaf(session, leaf))
+        await self._show(Chat.of(info, path), "" if self.elsewhere is not None else info.draft)
+
+    def _turn(self, message: int) -> Turn | None:
+        """The shown turn of a stored message."""
+        return next((turn for turn in self._screen.chat.turns if _key(turn) == message), None)
+
+    # Chats that are open in another program
+
+    async def _claim(self, session: int) -> None:
+        """Says that this program has the chat open, or learns which other one has."""
+        self.elsewhere = await asyncio.wrap_future(self._screen.store.claim(session))
+        if self.elsewhere is None:
+            self._held.add(session)
+        else:
+            self._screen.flash.say(f"{self.read_only()} /fork goes on in a copy.", stay=True)
+
+    async def _hold(self) -> None:
+        """Claims a chat that is stored by now, and gives up those that are not shown any more."""
+        screen = self._screen
+        shown, run = screen.chat.session, screen.replies.running
+        if shown is not None and shown not in self._held and self.elsewhere is None:
+            await self._claim(shown)
+            screen.show_title()
+        wanted = {shown, run.chat.session if run is not None else None}
+        for session in self._held - wanted:
+            self._held.discard(session)
+            await asyncio.wrap_future(screen.store.release(session))
+
+    def read_only(self) -> str:
+        """Why the shown chat cannot be changed, in one sentence; nothing where it can be."""
+        if self.elsewhere is None:
+            return ""
+        return f"This chat is open in another window (process {self.elsewhere}) and read-only here."
+
+    async def retry(self) -> None:
+        """Shows the chat anew where the other program has closed it meanwhile."""
+        screen = self._screen
+        session, text = screen.chat.session, screen.prompt.text
+        if session is None or await asyncio.wrap_future(screen.store.claim(session)) is not None:
+            return
+        self._held.add(session)
+        async with self._changing:
+            self.elsewhere = None
+            info = await asyncio.to_thread(screen.store.session, session)
+            await self._show(Chat.of(info, await asyncio.to_thread(screen.store.branch, session)), text or info.draft)
+        screen.flash.say("The other window has closed this chat: it was read anew and can be written to.", stay=True)
 
     async def _show(self, chat: Chat, draft: str) -> None:
         self._screen.prompt.load_text(draft)
@@ -78,9 +152,12 @@ class Chats:
     async def keep_draft(self) -> None:
         """Stores what is typed and not sent; a new chat is stored for its draft's sake."""
         screen, text = self._screen, self._screen.prompt.text
-        if screen.chat.session is None and not text.strip():
+        if (screen.chat.session is None or self.elsewhere is not None) and not text.strip():
             return
-        session = await screen.chat.stored(screen.store)
+        if self.elsewhere is None:
+            session = await screen.chat.stored(screen.store)
+        else:  # the other program's draft is its own
+            session = await asyncio.wrap_future(screen.store.create_session(system=screen.chat.system))
         await asyncio.wrap_future(screen.store.set_draft(session, text))
 
     async def rename(self, session: int | None, title: str) -> None:
@@ -92,6 +169,31 @@ class Chats:
             screen.chat.title = title
             screen.show_title()
         await self.refresh()
+
+    async def turn_pin(self, session: int | None) -> None:
+        """Keeps a chat at the top of the list, or not any more."""
+        screen = self._screen
+        if session is None:
+            raise UserError("This chat is new: there is nothing to keep on top yet.")
+        info = await asyncio.to_thread(screen.store.session, session)
+        await asyncio.wrap_future(screen.store.set_pinned(session, not info.pinned))
+        await self.refresh()
+        screen.flash.say(f"{'No longer kept' if info.pinned else 'Kept'} on top: {info.title or 'untitled'}")
+
+    async def fork(self) -> None:
+        """Copies the shown branch into a new chat and shows that; what is typed goes along."""
+        screen = self._screen
+        session, text = screen.chat.session, screen.prompt.text
+        if session is None:
+            raise UserError("This chat is empty: there is nothing to fork.")
+        copy = await asyncio.wrap_future(screen.store.fork(session))
+        screen.prompt.load_text("")
+        await self.open(copy)
+        screen.prompt.load_text(text)
+        await self.refresh()
+        screen.flash.say("A copy of the chat up to here; the other one is left as it is.")
+
+    # Deleting
 
     async def delete(self, session: int | None) -> None:
         """Takes a chat off the list. A reply that runs in it is stopped."""
@@ -111,15 +213,38 @@ class Chats:
 
     async def undelete(self) -> None:
         """Brings back the chat deleted last, by this run of the program or by one before."""
-        screen = self._screen
         if self._deleted:
             session = self._deleted.pop()
         else:
-            gone = await asyncio.to_thread(screen.store.list_sessions, deleted=True)
+            gone = await self.deleted()
             if not gone:
                 raise UserError("No chat was deleted.")
-            session = max(gone, key=lambda s: s.deleted_at or 0).id
+            session = gone[0].id
+        await self.restore(session)
+
+    async def restore(self, session: int) -> None:
+        """Brings back a deleted chat and shows it."""
+        screen = self._screen
         await asyncio.wrap_future(screen.store.restore(session))
+        self._deleted = [s for s in self._deleted if s != session]
         await self.open(session)
         await self.refresh()
         screen.flash.say(f"Brought back: {screen.chat.shown_title}")
+
+    async def deleted(self) -> list[SessionInfo]:
+        """The deleted chats, the one deleted last first."""
+        return await asyncio.to_thread(self._screen.store.list_sessions, deleted=True)
+
+    async def remove(self, session: int | None) -> None:
+        """Removes a deleted chat for good, or all of them."""
+        await asyncio.wrap_future(self._screen.store.empty_bin(session=session))
+        left = {info.id for info in await self.deleted()}
+        self._deleted = [s for s in self._deleted if s in left]
+
+
+def _key(turn: Turn) -> int | None:
+    """A turn's id in the store, once it is known."""
+    ref = turn.ref
+    if ref is None or isinstance(ref, int):
+        return ref
+    return ref.result() if ref.done() and ref.exception() is None else None

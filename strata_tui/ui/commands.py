@@ -19,8 +19,8 @@ from ..errors import UserError
 from ..term import clipboard
 from ..term.editor import edit
 from .chats import Chats
-from .export import export_markdown
 from .help_text import help_text
+from .library_commands import LibraryCommands
 from .panel_text import plan_lines
 from .panels import CHATS, ENGINE
 from .screens.rename import RenameScreen
@@ -34,7 +34,7 @@ _QUIT_SECONDS = 2.0  # within which ctrl+c must be pressed again
 _PLAN_WIDTH = 78
 
 
-class Commands:
+class Commands(LibraryCommands):
     """The chat screen's actions. An error for the person is shown as one sentence."""
 
     def __init__(self, screen: ChatScreen, modes: Modes) -> None:
@@ -60,6 +60,7 @@ class Commands:
                 await self._told(waiting)
 
     async def _told(self, work: Awaitable[None]) -> None:
+        """Does some work; an error for the person is shown as one sentence."""
         try:
             await work
         except UserError as error:
@@ -275,13 +276,6 @@ class Commands:
         self._keep({"theme": name})
 
     # Text out
-
-    async def do_export(self, path: str) -> None:
-        session = self._screen.chat.session
-        if session is None:
-            raise UserError("This chat is empty: there is nothing to export.")
-        written = await export_markdown(self._screen.store, session, path)
-        self._screen.flash.say(f"Written to {written}", stay=True)
 
     def do_editor(self, _: str) -> None:
         prompt = self._screen.prompt

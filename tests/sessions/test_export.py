@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import json
 import stat
-from dataclasses import asdict, replace
+from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,10 @@ import pytest
 from strata_tui import __version__
 from strata_tui.engine.counters import Counters, PhaseCounters, ReplyStats
 from strata_tui.errors import UserError
-from strata_tui.sessions.export import file_name, to_json, to_markdown, write_export
-from strata_tui.sessions.rows import MessageRow, Role, SessionInfo, Status
+from strata_tui.sessions.export import Form, export_text, file_name, form_of, write_export
+from strata_tui.sessions.export.document import SCHEMA_VERSION, to_json
+from strata_tui.sessions.export.markdown import to_markdown
+from strata_tui.sessions.rows import MessageRow, SessionInfo, Status
 from strata_tui.sessions.store import Store
 
 STATS = ReplyStats(
@@ -126,31 +129,187 @@ def test_an_open_code_fence_does_not_swallow_the_next_turn(store: Store, text: s
     assert f"## Assistant (stopped)\n\n{body}\n\n## User\n" in to_markdown(session, branch)
 
 
+def branched(store: Store) -> int:
+    """1 question - 2 first reply - 4 then - 5 so; 3 second reply; 6 another first question. 4's branch is shown."""
+    session = store.create_session(title="Branches", model="m").result()
+    question = store.add_user_message(session, "question").result()
+    keys = []
+    for text in ("first reply", "second reply"):
+        keys.append(store.begin_reply(session, question, model="m").result())
+        store.finish_reply(keys[-1], Status.DONE, text, "thought of it", STATS.to_dict())
+    then = store.add_user_message(session, "then", keys[0]).result()
+    store.finish_reply(store.begin_reply(session, then), Status.STOPPED, "so")
+    store.add_user_message(session, "another question", None)
+    store.set_leaf(session, then + 1).result()
+    return session
+
+
+def test_the_whole_tree_as_markdown(store: Store) -> None:
+    text = export_text(store, branched(store), Form.MARKDOWN, whole=True)
+    front, _, body = text.removeprefix("---\n").partition("\n---\n")
+    assert "\nbranches: 3\n" in front
+    assert [line for line in front.splitlines() if "message:" in line] == [
+        "  - message: 2",
+        "  - message: 5",
+        "  - message: 3",
+    ]
+    assert [line for line in body.splitlines() if line] == [
+        "# Branches",
+        "## 1. User, version 1 of 2",
+        "question",
+        "## 2. Assistant, version 1 of 2",
+        "first reply",
+        "## 4. User",
+        "then",
+        "## 5. Assistant (stopped)",
+        "so",
+        "# Branch 2, from message 1",
+        "## 3. Assistant, version 2 of 2",
+        "second reply",
+        "# Branch 3, from the start",
+        "## 6. User, version 2 of 2",
+        "another question",
+    ]
+
+
+def test_a_tree_whose_shown_branch_is_empty(store: Store) -> None:
+    session = branched(store)
+    store.set_leaf(session, None).result()
+    text = export_text(store, session, Form.MARKDOWN, whole=True)
+    assert "# Branches\n\n## 1. User" in text and text.count("\n# Branch ") == 2
+    assert "replies: []" in export_text(store, session, Form.MARKDOWN, whole=False)
+
+
+def test_html_has_all_and_nothing_that_acts(store: Store) -> None:
+    session = store.create_session(title="<b>Title</b> & co", system="Be <i>brief</i>.", model="m").result()
+    store.add_user_message(session, "<script>alert(1)</script>\n  typed *as* is \x1b[31m")
+    reply = store.begin_reply(session, model="m&m")
+    text = (
+        "# Head\n\n<img src=x onerror=alert(1)> [bad](javascript:alert(1)) [good](https://example.org/?a=1&b=2)\n\n"
+        "![picture](https://example.org/p.png)\n\n```python\nx = '<y>'\n```\n\n| a |\n|---|\n| 1 |\n"
+    )
+    store.finish_reply(reply, Status.DONE, text, "think <hard>", STATS.to_dict(), "note <n>").result()
+    page = export_text(store, session, Form.HTML, whole=False, thinking=True)
+    reader = Reader()
+    reader.feed(page)
+    assert not reader.tags & {"script", "img", "iframe", "link", "object", "form", "base", "svg"}
+    assert not [a for a in reader.attributes if a.startswith("on")]
+    assert reader.links == ["https://example.org/?a=1&b=2", "https://example.org/p.png"]
+    assert {"h1", "pre", "table", "a"} <= reader.tags
+    assert "default-src 'none'; style-src 'unsafe-inline'" in page
+    assert "@media (prefers-color-scheme: dark)" in page
+    assert "url(" not in page and "@import" not in page
+    for text in ("<b>Title</b> & co", "Be <i>brief</i>.", "<script>alert(1)</script>\n  typed *as* is ", "m&m",
+                 "think <hard>", "note <n>", "x = '<y>'", "10.0 tok/s", "hit 75.0%", "first 0.62 s"):  # fmt: skip
+        assert text in reader.text, text
+    assert "think" not in export_text(store, session, Form.HTML, whole=False).partition("<main>")[2]
+
+
+def test_the_whole_tree_as_html(store: Store) -> None:
+    session = branched(store)
+    page = export_text(store, session, Form.HTML, whole=True)
+    assert [line for line in page.splitlines() if line.startswith("<h2")] == [
+        '<h2 class="branch">Branch 2, from <a href="#m1">message 1</a></h2>',
+        '<h2 class="branch">Branch 3, from the start</h2>',
+    ]
+    assert [f'id="m{n}"' in page for n in range(1, 8)] == [True] * 6 + [False]
+    assert "3 branches" in page and "version 2 of 2" in page
+    assert "second reply" not in export_text(store, session, Form.HTML, whole=False)
+
+
+class Reader(HTMLParser):
+    """What a browser would see."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.links: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        self.links += [value for name, value in attrs if name in ("href", "src") and value]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.mark.parametrize("start", ["[" * 20_000, "> " * 90, "* " * 300])
+def test_html_of_degenerate_text_is_whole(store: Store, start: str) -> None:
+    session = store.create_session().result()
+    store.add_user_message(session, "q")
+    store.finish_reply(store.begin_reply(session), Status.STOPPED, start + "<x> the end").result()
+    page = export_text(store, session, Form.HTML, whole=False)
+    assert "&lt;x&gt; the end" in page
+    assert page.count("[") >= start.count("[")
+
+
 def test_json_holds_the_whole_tree_unchanged(store: Store) -> None:
-    session, branch = chat(store, ("raw \x1b[31m text 日本", Status.DONE), ("two", Status.DONE))
-    store.begin_reply(session.id, branch[0].id).result()
-    session, messages = store.session(session.id), store.messages(session.id)
-    assert len(messages) == 5
-    text = to_json(session, messages)
-    assert "日本" in text
+    session = branched(store)
+    store.set_draft(session, "raw \x1b[31m \x9b2J\u2028 text 日本").result()
+    text = export_text(store, session, Form.JSON, whole=True)
+    assert "日本" in text and "\\u001b[31m \\u009b2J\\u2028" in text
+    assert not [c for c in text if c != "\n" and not c.isprintable()]
     document = json.loads(text)
     assert (document["schema"], document["schema_version"], document["app_version"]) == (
         "strata-tui chat",
-        1,
+        SCHEMA_VERSION,
         __version__,
     )
-    assert SessionInfo(**document["session"]) == session
-    rebuilt = [
-        MessageRow(**(m | {"role": Role(m["role"]), "status": Status(m["status"])})) for m in document["messages"]
-    ]
-    assert rebuilt == messages
-    assert rebuilt[1].reply_stats == STATS
+    info = store.session(session)
+    assert document["session"] == {
+        "title": "Branches",
+        "created": info.created,
+        "updated": info.updated,
+        "leaf": 5,
+        "system": "",
+        "model": "m",
+        "draft": "raw \x1b[31m \x9b2J\u2028 text 日本",
+        "pinned": False,
+        "options": {},
+    }
+    rows = store.messages(session)
+    assert [(m["id"], m["parent_id"]) for m in document["messages"]] == [
+        (1, None), (2, 1), (3, 1), (4, 2), (5, 4), (6, None)]  # fmt: skip
+    for record, row in zip(document["messages"], rows, strict=True):
+        for name in ("role", "text", "thinking", "status", "note", "model", "params", "stats", "created", "updated"):
+            assert record[name] == getattr(row, name)
+    branch = json.loads(export_text(store, session, Form.JSON, whole=False))
+    assert [m["text"] for m in branch["messages"]] == ["question", "first reply", "then", "so"]
+    assert branch["session"]["leaf"] == 4
+
+
+def test_a_running_reply_is_exported_as_interrupted(store: Store) -> None:
+    session = store.create_session().result()
+    store.add_user_message(session, "q")
+    store.begin_reply(session).result()
+    assert (
+        json.loads(to_json(store.session(session), store.messages(session)))["messages"][1]["status"] == "interrupted"
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "form"),
+    [
+        ("a.md", Form.MARKDOWN),
+        ("b.HTML", Form.HTML),
+        ("c.htm", Form.HTML),
+        ("d.json", Form.JSON),
+        ("e", None),
+        ("", None),
+    ],
+)
+def test_form_of(path: str, form: Form | None) -> None:
+    assert form_of(path) is form
 
 
 def test_an_empty_chat(store: Store) -> None:
     session = store.session(store.create_session().result())
     assert "replies: []\n---\n\n# Chat\n" in to_markdown(session, [])
-    assert json.loads(to_json(session, []))["session"] == asdict(session)
+    assert json.loads(to_json(session, []))["messages"] == []
+    assert "<h1" in export_text(store, session.id, Form.HTML, whole=True)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from strata_tui.sessions.rows import Role, Status
 from strata_tui.ui.chat import Chat, Turn
 from strata_tui.ui.joined import joined
 from strata_tui.ui.panels import CHATS, ENGINE, Panels
-from strata_tui.ui.widgets.chats_panel import day_name
+from strata_tui.ui.widgets.chats_panel import group_of
 from strata_tui.ui.widgets.load_bar import load_text
 from strata_tui.ui.widgets.message_view import foot_text
 from strata_tui.ui.widgets.too_small import too_small_text
@@ -79,10 +79,9 @@ def test_panels_are_beside_where_there_is_room_and_over_where_not() -> None:
 
 def test_days() -> None:
     now = time.mktime((2026, 3, 2, 12, 0, 0, 0, 0, -1))
-    assert day_name(now - 3600, now) == "Today"
-    assert day_name(now - 86400, now) == "Yesterday"
-    assert day_name(now - 5 * 86400, now) == "25 February"
-    assert day_name(now - 100 * 86400, now) == "22 Nov 2025"
+    assert group_of(now - 3600, now) == "Today"
+    assert group_of(now - 86400, now) == "Yesterday"
+    assert group_of(now - 2 * 86400, now) == group_of(now - 100 * 86400, now) == "Older"
 
 
 def test_load_text() -> None:

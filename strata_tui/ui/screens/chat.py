@@ -166,6 +166,7 @@ class ChatScreen(Screen[None]):
             opened = opened or (shown and not panel.display)
             panel.display = shown
             panel.set_class(self.panels.is_over(name), "-over")
+        self.query_one("#body").set_class(self.panels.is_over(CHATS), "-covered")
         self.sample_now()
         if opened:
             self.run_worker(self.commands.chats.refresh(), group="refresh")
@@ -194,6 +195,10 @@ class ChatScreen(Screen[None]):
     @on(ChatsPanel.Chosen)
     async def _chosen(self, event: ChatsPanel.Chosen) -> None:
         await self.commands.open_session(event.session)
+
+    @on(ChatsPanel.Left)
+    def _left_chats(self) -> None:
+        self.panels.close_over()
 
     @on(Transcript.Unseen)
     def _unseen(self, event: Transcript.Unseen) -> None:
@@ -240,6 +245,9 @@ class ChatScreen(Screen[None]):
             return "The model is still loading. Your text is kept."
         if self.model is None:
             return "No model is loaded: /open loads one. Your text is kept."
+        if self.commands.chats.elsewhere is not None:
+            self.run_worker(self.commands.chats.retry(), group="retry")
+            return f"{self.commands.chats.read_only()} /fork goes on in a copy. Your text is kept."
         return ""
 
     async def _send(self, text: str) -> None:
@@ -356,7 +364,8 @@ class ChatScreen(Screen[None]):
 
     def show_title(self) -> None:
         """The title bar's title."""
-        self.query_one(TitleBar).show_title(self.chat.shown_title)
+        read_only = "  (read-only)" if self.commands.chats.elsewhere is not None else ""
+        self.query_one(TitleBar).show_title(self.chat.shown_title + read_only)
 
     def show_welcome(self) -> None:
         """The text of an empty chat: the model, its memory plan, the first keys."""

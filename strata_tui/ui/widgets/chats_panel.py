@@ -1,29 +1,55 @@
-"""The list of chats, by day; beside the chat on wide screens, over it on others."""
+"""The list of chats, by day, with a filter; beside the chat on wide screens, over it on others."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timedelta
 from typing import ClassVar
 
+from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
-from textual.widgets import OptionList
+from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
+from ...errors import UserError
 from ...sessions.rows import SessionInfo
+from ...sessions.search import Term, match_title, terms_of
 from ...text import clean_line
 from ..actions import Where, bindings
+
+_DATES_FROM = 60  # width in cells from which a chat's date and length are shown
 
 
 class ChatList(OptionList):
     """An option list with this app's keys."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(Where.CHATS)]
+
+
+class ChatFilter(Input):
+    """A line above the list; enter and down go to the list, escape empties it first."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("down,enter", "to_list", show=False),
+        Binding("escape", "give_up", show=False),
+    ]
+
+    class Left(Message):
+        """The list is to have the keys again."""
+
+    def action_to_list(self) -> None:
+        """Keeps the filter."""
+        self.post_message(self.Left())
+
+    def action_give_up(self) -> None:
+        """Shows all chats again."""
+        self.value = ""
+        self.post_message(self.Left())
 
 
 class ChatsPanel(Vertical):
@@ -36,11 +62,18 @@ class ChatsPanel(Vertical):
             super().__init__()
             self.session = session
 
+    class Left(Message):
+        """The focus has gone elsewhere while the panel was over the chat."""
+
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id, classes="section")
         self._sessions: dict[int, SessionInfo] = {}
+        self._width = 0
+        self._shown: int | None = None
+        self._busy: int | None = None
 
     def compose(self) -> ComposeResult:
+        yield ChatFilter(id="chat-filter", placeholder="f: filter by title", compact=True)
         yield ChatList(id="chat-list", compact=True)
 
     def on_mount(self) -> None:
@@ -48,34 +81,86 @@ class ChatsPanel(Vertical):
 
     def show(self, sessions: Sequence[SessionInfo], shown: int | None, running: int | None) -> None:
         """Fills the list; the highlighted chat stays highlighted where it still exists."""
-        chats = self.query_one(ChatList)
-        wanted = self.highlighted if self.highlighted in {s.id for s in sessions} else shown
         self._sessions = {s.id: s for s in sessions}
+        self._shown, self._busy = shown, running
+        self._fill()
+
+    def on_resize(self) -> None:
+        room = self.query_one(ChatList).scrollable_content_region.width
+        if room != self._width:
+            self._width = room
+            self._fill()
+
+    def on_descendant_blur(self) -> None:
+        self.call_after_refresh(self._check_focus)
+
+    def _check_focus(self) -> None:
+        if self.has_class("-over") and self.screen.focused is not None and not self.has_focus_within:
+            self.post_message(self.Left())
+
+    @on(ChatFilter.Changed)
+    def _filtered(self, event: ChatFilter.Changed) -> None:
+        event.stop()
+        self._fill()
+
+    @on(ChatFilter.Left)
+    def focus_list(self) -> None:
+        """Gives the list the keys."""
+        self.query_one(ChatList).focus()
+
+    def focus_filter(self) -> None:
+        """Gives the filter the keys."""
+        self.query_one(ChatFilter).focus()
+
+    def _fill(self) -> None:
+        chats = self.query_one(ChatList)
+        terms = self._terms()
+        found = [s for s in self._sessions.values() if not terms or match_title(s.title, terms)]
+        keys = [s.id for s in found]
+        wanted = next((key for key in (self.highlighted, self._shown, *keys) if key in keys), None)
         chats.clear_options()
+        chats.add_options(self._options(found, terms))
+        if not found:
+            nothing = "no title has these words" if self._sessions else "no chats yet"
+            chats.add_option(Option(Content.styled(nothing, "dim"), disabled=True))
+        count = f"{len(found)} of {len(self._sessions)}" if terms else str(len(found))
+        self.border_subtitle = count
+        if wanted is not None:
+            chats.highlighted = chats.get_option_index(str(wanted))
+
+    def _terms(self) -> list[Term]:
+        try:
+            return terms_of(self.query_one(ChatFilter).value)
+        except UserError:  # too many words for any title
+            return [Term(self.query_one(ChatFilter).value, whole=True)]
+
+    def _options(self, sessions: Sequence[SessionInfo], terms: Sequence[Term]) -> Iterator[Option]:
         heading = ""
         now = time.time()
         for session in sessions:
-            day = day_name(session.updated, now)
-            if day != heading:
-                heading = day
-                chats.add_option(Option(Content.styled(day, "bold $primary"), disabled=True))
-            chats.add_option(Option(_line(session, shown, running), id=str(session.id)))
-        if not sessions:
-            chats.add_option(Option(Content.styled("no chats yet", "dim"), disabled=True))
-        self.border_subtitle = str(len(sessions))
-        if sessions:
-            chosen = wanted if wanted in self._sessions else sessions[0].id
-            chats.highlighted = chats.get_option_index(str(chosen))
+            group = "Pinned" if session.pinned else group_of(session.updated, now)
+            if group != heading:
+                heading = group
+                yield Option(Content.styled(group, "bold $primary"), disabled=True)
+            yield Option(self._line(session, terms), id=str(session.id))
+
+    def _line(self, session: SessionInfo, terms: Sequence[Term]) -> Content:
+        mark = "■" if session.id == self._busy else "●" if session.id == self._shown else " "
+        title = clean_line(session.title) or ("draft" if session.draft else "untitled")
+        pieces = match_title(session.title, terms) if terms else ((title, False),)
+        line = Content.assemble(f"{mark} ", *((text, "bold underline") if hit else text for text, hit in pieces))
+        if self._width < _DATES_FROM:
+            return line
+        count = f"{session.messages} message{'' if session.messages == 1 else 's'}"
+        facts = f"  {count:>13}  {datetime.fromtimestamp(session.updated):%d %b %Y}"
+        line = line.truncate(self._width - len(facts), ellipsis=True, pad=True)
+        return Content.assemble(line, (facts, "$secondary"))
 
     @property
     def highlighted(self) -> int | None:
         """The id of the highlighted chat."""
         option = self.query_one(ChatList).highlighted_option
         return int(option.id) if option is not None and option.id else None
-
-    def focus_list(self) -> None:
-        """Gives the list the keys."""
-        self.query_one(ChatList).focus()
 
     def session(self, session: int) -> SessionInfo | None:
         """A chat of the list."""
@@ -87,17 +172,9 @@ class ChatsPanel(Vertical):
             self.post_message(self.Chosen(int(event.option.id)))
 
 
-def day_name(then: float, now: float) -> str:
-    """Today, Yesterday, or a date."""
+def group_of(then: float, now: float) -> str:
+    """Today, Yesterday, or Older."""
     day, today = date.fromtimestamp(then), date.fromtimestamp(now)
-    if day == today:
+    if day >= today:
         return "Today"
-    if day == today - timedelta(days=1):
-        return "Yesterday"
-    return datetime.fromtimestamp(then).strftime("%d %b %Y" if day.year != today.year else "%d %B")
-
-
-def _line(session: SessionInfo, shown: int | None, running: int | None) -> Content:
-    mark = "■" if session.id == running else "●" if session.id == shown else " "
-    title = clean_line(session.title) or ("draft" if session.draft else "untitled")
-    return Content(f"{mark} {title}")
+    return "Yesterday" if day == today - timedelta(days=1) else "Older"

@@ -22,6 +22,7 @@ WINDOW = 30  # messages mounted when a chat is opened
 BATCH = 10  # older ones mounted at a time
 _MOST = 60  # more than this are cut back to WINDOW while the end is followed
 MAX_WIDTH = 104  # of the text, in cells
+_FOUND_SECONDS = 3.0  # how long a message that was gone to is marked
 
 
 class Transcript(VerticalScroll):
@@ -91,6 +92,28 @@ class Transcript(VerticalScroll):
             await self._messages.mount(view)
             self._mark_earlier()
             self.follow()
+
+    async def reveal(self, turn: Turn) -> None:
+        """Shows a turn of the chat at the top, marked for a moment; mounts what is between it and the end first."""
+        self.anchor(False)
+        async with self._changing:
+            index = next(n for n, t in enumerate(self._turns) if t is turn)
+            while self._first > index:  # in parts, so that the screen stays alive
+                start = max(index, self._first - 2 * BATCH)
+                views = [MessageView(t, self._width) for t in self._turns[start : self._first]]
+                self._first = start
+                self._views[:0] = views
+                await self._messages.mount_all(views, after=self.query_one("#welcome"))
+            self._mark_earlier()
+        view = self.view_of(turn)
+        assert view is not None
+
+        def go() -> None:
+            self.scroll_to_widget(view, animate=False, top=True, immediate=True)
+            view.add_class("-found")
+            self.set_timer(_FOUND_SECONDS, lambda: view.remove_class("-found"))
+
+        self.call_after_refresh(go)
 
     def view_of(self, turn: Turn) -> MessageView | None:
         """The mounted view of a turn; newest first, because that is what is asked for."""

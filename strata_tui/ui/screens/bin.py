@@ -1,0 +1,133 @@
+"""The deleted chats: bring one back, or remove it for good before its time is over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from ...errors import UserError
+from ...sessions.bin import KEPT_DAYS, days_left
+from ...sessions.rows import SessionInfo
+from ...text import clean_line
+
+if TYPE_CHECKING:
+    from ..chats import Chats
+
+
+class BinScreen(ModalScreen[None]):
+    """Removing asks for the same key again."""
+
+    CSS_PATH = "bin.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,b", "leave", "Close"),
+        Binding("d,delete", "remove", "Remove"),
+        Binding("e", "empty", "Empty"),
+        Binding("u", "restore", "Bring back"),
+        Binding("j", "move('cursor_down')", show=False),
+        Binding("k", "move('cursor_up')", show=False),
+    ]
+
+    def __init__(self, chats: Chats) -> None:
+        super().__init__()
+        self._chats = chats
+        self._armed = ""  # what the next key of the same kind does
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="section", id="bin") as box:
+            box.border_title = "Deleted chats"
+            box.border_subtitle = "enter brings back, d removes, e empties, esc closes"
+            yield OptionList(id="bin-list", compact=True)
+            yield Static(id="bin-news")
+
+    async def on_mount(self) -> None:
+        self.query_one(OptionList).focus()
+        await self._told(self._fill())
+
+    async def _fill(self) -> None:
+        found = await self._chats.deleted()
+        chats = self.query_one(OptionList)
+        place = chats.highlighted or 0
+        chats.clear_options()
+        now = time.time()
+        chats.add_options(Option(_line(chat, now), id=str(chat.id)) for chat in found)
+        if found:
+            chats.highlighted = min(place, len(found) - 1)
+        self._say(f"Gone for good after {KEPT_DAYS} days." if found else "No deleted chats.")
+
+    @on(OptionList.OptionSelected)
+    async def _selected(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        await self.action_restore()
+
+    @on(OptionList.OptionHighlighted)
+    def _moved(self) -> None:
+        self._armed = ""
+
+    async def action_restore(self) -> None:
+        """Brings the highlighted chat back and goes to it."""
+        session = self._session()
+        if session is not None:
+            self.dismiss(None)
+            await self._chats.restore(session)
+
+    async def action_remove(self) -> None:
+        """Removes the highlighted chat for good."""
+        session = self._session()
+        if session is not None and self._asked(f"d{session}", "Press d again: this chat is gone for good then."):
+            await self._told(self._remove(session))
+
+    async def action_empty(self) -> None:
+        """Removes all of them for good."""
+        count = self.query_one(OptionList).option_count
+        if count and self._asked("e", f"Press e again: all {count} are gone for good then."):
+            await self._told(self._remove(None))
+
+    async def _remove(self, session: int | None) -> None:
+        await self._chats.remove(session)
+        await self._fill()
+
+    async def _told(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except UserError as error:
+            self._say(str(error))
+
+    def _asked(self, what: str, question: str) -> bool:
+        """Whether the key was pressed once before; else the question is shown."""
+        if self._armed == what:
+            self._armed = ""
+            return True
+        self._armed = what
+        self._say(question)
+        return False
+
+    def _session(self) -> int | None:
+        option = self.query_one(OptionList).highlighted_option
+        return int(option.id) if option is not None and option.id else None
+
+    def _say(self, text: str) -> None:
+        self.query_one("#bin-news", Static).update(Content(text))
+
+    def action_move(self, how: str) -> None:
+        """Moves the highlight."""
+        getattr(self.query_one(OptionList), f"action_{how}")()
+
+    def action_leave(self) -> None:
+        """Closes."""
+        self.dismiss(None)
+
+
+def _line(chat: SessionInfo, now: float) -> Content:
+    days = days_left(chat.deleted_at or 0.0, now)
+    title = clean_line(chat.title) or "untitled"
+    return Content.assemble((f"{days:>3} days  ", "$secondary"), title, (f"  {chat.messages} messages", "$secondary"))
