@@ -34,9 +34,11 @@ class Owner:
             os.close(self._handle)
 
     def release(self) -> None:
-        """Gives the claim up."""
-        self._path.unlink(missing_ok=True)
-        os.close(self._handle)
+        """Gives the claim up. A second call does nothing."""
+        if self._handle >= 0:
+            self._path.unlink(missing_ok=True)
+            os.close(self._handle)
+            self._handle = -1
 
 
 def is_alive(folder: Path, token: str) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
 from ..engine.counters import ReplyStats
@@ -37,6 +38,8 @@ class SessionInfo:
     leaf: int | None
     deleted_at: float | None
     messages: int  # in all branches
+    pinned: bool = False  # kept at the top of the list
+    options: Mapping[str, object] = field(default_factory=dict)  # what this chat has of its own, as plain JSON values
 
 
 @dataclass(frozen=True, slots=True)

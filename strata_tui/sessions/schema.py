@@ -52,6 +52,30 @@ MIGRATIONS: Sequence[Sequence[str]] = (
         "CREATE INDEX messages_running ON messages (owner) WHERE status = 'running'",
         "CREATE INDEX sessions_updated ON sessions (updated)",
     ),
+    (
+        "ALTER TABLE sessions ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0 CHECK (pinned IN (0, 1))",
+        "ALTER TABLE sessions ADD COLUMN options_json TEXT",  # what a chat has of its own, beside its system prompt
+        "ALTER TABLE sessions ADD COLUMN source TEXT",  # digest of what an imported chat was made from
+        "ALTER TABLE sessions ADD COLUMN owner TEXT",  # the program that has the chat open, see claims.py
+        "ALTER TABLE sessions ADD COLUMN owner_pid INTEGER",
+        "CREATE INDEX sessions_source ON sessions (source) WHERE source IS NOT NULL",
+        "CREATE INDEX sessions_owner ON sessions (owner) WHERE owner IS NOT NULL",
+        # The index holds cleaned copies of the texts, see search.py. Triggers only note what it lacks: an older
+        # program that is still running, or a broken index, must never keep a chat from being stored.
+        """CREATE VIRTUAL TABLE search USING fts5
+            (text, tokenize = "unicode61 remove_diacritics 2", prefix = '2 3')""",
+        "CREATE TABLE unindexed (message_id INTEGER PRIMARY KEY)",
+        "INSERT INTO unindexed SELECT id FROM messages WHERE status <> 'running'",
+        """CREATE TRIGGER messages_added AFTER INSERT ON messages WHEN new.status <> 'running' BEGIN
+            INSERT OR IGNORE INTO unindexed VALUES (new.id);
+        END""",
+        """CREATE TRIGGER messages_changed AFTER UPDATE OF text, status ON messages WHEN new.status <> 'running' BEGIN
+            INSERT OR IGNORE INTO unindexed VALUES (new.id);
+        END""",
+        """CREATE TRIGGER messages_removed AFTER DELETE ON messages BEGIN
+            INSERT OR IGNORE INTO unindexed VALUES (old.id);
+        END""",
+    ),
 )
 
 
@@ -88,6 +112,7 @@ def connect(path: Path) -> sqlite3.Connection:
             )
         connection.execute("PRAGMA synchronous = FULL")  # a commit survives a power cut
         connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA secure_delete = ON")  # what is removed is overwritten
     except BaseException:
         connection.close()
         raise
@@ -101,24 +126,22 @@ def create_file(path: Path) -> None:
 
 
 def migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
-    """Applies what is missing, each step whole or not at all, after a copy of an existing database."""
+    """Applies what is missing, all of it or nothing, after a copy of an existing database."""
     if _version(connection) == len(migrations):
         return
-    while True:
-        with transaction(connection):  # a second program that migrates too waits here
-            version = _version(connection)
-            if version == len(migrations):
-                return
-            if version > len(migrations):
-                raise UserError(
-                    f"The chat database {path} was written by a newer strata-tui (version {version} of its tables, "
-                    f"this program knows {len(migrations)}); update strata-tui."
-                )
-            if version:
-                _backup(path, version)
-            for statement in migrations[version]:
+    with transaction(connection):  # a second program that migrates too waits here
+        version = _version(connection)
+        if version > len(migrations):
+            raise UserError(
+                f"The chat database {path} was written by a newer strata-tui (version {version} of its tables, "
+                f"this program knows {len(migrations)}); update strata-tui."
+            )
+        if version and version < len(migrations):
+            _backup(path, version)
+        for statements in migrations[version:]:
+            for statement in statements:
                 connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {version + 1}")
+        connection.execute(f"PRAGMA user_version = {len(migrations)}")
 
 
 @contextlib.contextmanager

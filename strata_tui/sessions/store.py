@@ -8,35 +8,32 @@ run on the writer thread.
 
 from __future__ import annotations
 
-import json
-import logging
 import os
-import queue
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from ..config import store_path
 from ..errors import UserError
 from ..text import clean_line
+from . import bin, search
+from .claims import Claims
+from .database import Database
 from .owner import Owner, is_alive
+from .portable import PortableChat, portable
+from .records import MESSAGE, SESSION, insert, insert_chat, message_of, packed, session_of, storable
 from .rows import MessageRow, Role, SessionInfo, Status
-from .schema import clear_errors, connect, create_file, migrate, transaction
+from .schema import clear_errors, create_file
+from .titles import title_from as title_from
 from .tree import Tree
 
 T = TypeVar("T")
 Ref = int | Future[int]  # an id, or the future of the write that makes it
-TITLE_LENGTH = 60
-
-_SESSION = """SELECT s.id, title, created, updated, draft, system, model, leaf, deleted_at,
-    (SELECT count(*) FROM messages m WHERE m.session_id = s.id) AS messages FROM sessions s"""
-_MESSAGE = """SELECT id, session_id, parent_id, role, text, thinking, status, note, model, params_json,
-    stats_json, owner_pid, created, updated FROM messages"""
 
 
 class At(Enum):
@@ -56,34 +53,22 @@ class Store:
 
     def __init__(self, path: Path | None = None, on_error: Callable[[Exception], None] | None = None) -> None:
         self.path = path or store_path()
-        self._on_error = on_error
         self._instances = self.path.with_name(self.path.stem + ".instances")
         with clear_errors(self.path):
             create_file(self.path)
             self._owner = Owner(self._instances)
-            try:
-                self._writer = connect(self.path)
-                try:
-                    migrate(self._writer, self.path)
-                    self._reader = connect(self.path)
-                except BaseException:
-                    self._writer.close()
-                    raise
-            except BaseException:
-                self._owner.release()
-                raise
-            self._reader.execute("PRAGMA query_only = ON")
-        self._read_lock = threading.Lock()
-        self._closing = threading.Lock()  # nothing is queued after the end mark
-        self._closed = False
-        self._queue: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._write_loop, name="store-writer", daemon=True)
-        self._thread.start()
+        self._claims = Claims(self._instances, self._owner.token, self.path)
+        try:
+            self._database = Database(self.path, on_error)
+        except BaseException:
+            self._owner.release()
+            raise
         try:
             self.interrupt_dead().result()
         except BaseException:
             self.close()
             raise
+        self.empty_bin(bin.KEPT_SECONDS)
 
     def __enter__(self) -> Store:
         return self
@@ -94,21 +79,20 @@ class Store:
     # Reading
 
     def list_sessions(self, *, deleted: bool = False) -> list[SessionInfo]:
-        """Chats, the one written to last first; with `deleted` the deleted ones instead."""
-        which = "IS NOT NULL" if deleted else "IS NULL"
-        rows = self._read(f"{_SESSION} WHERE deleted_at {which} ORDER BY updated DESC, id DESC")
-        return [SessionInfo(**r) for r in rows]
+        """Chats, pinned ones first, then the one written to last; with `deleted` the deleted ones, the last first."""
+        where = "IS NOT NULL ORDER BY deleted_at" if deleted else "IS NULL ORDER BY pinned DESC, updated"
+        return [session_of(r) for r in self._database.read(f"{SESSION} WHERE deleted_at {where} DESC, id DESC")]
 
     def session(self, session: int) -> SessionInfo:
         """One chat, deleted or not. Raises UserError when there is none with this id."""
-        rows = self._read(f"{_SESSION} WHERE id = ?", session)
+        rows = self._database.read(f"{SESSION} WHERE id = ?", session)
         if not rows:
             raise UserError(f"There is no chat {session} in {self.path}; `strata-tui sessions` lists them.")
-        return SessionInfo(**rows[0])
+        return session_of(rows[0])
 
     def messages(self, session: int) -> list[MessageRow]:
         """All messages of a chat, in all branches, in the order in which they were written."""
-        return [_message(r) for r in self._read(f"{_MESSAGE} WHERE session_id = ? ORDER BY id", session)]
+        return [message_of(r) for r in self._database.read(f"{MESSAGE} WHERE session_id = ? ORDER BY id", session)]
 
     def tree(self, session: int) -> Tree:
         """All messages of a chat, as a tree."""
@@ -119,15 +103,55 @@ class Store:
         info = self.session(session)
         return self.tree(session).path(info.leaf)
 
-    # Writing
+    def search(self, words: str, limit: int = 100) -> list[search.Hit]:
+        """Chats and messages with all of the words, the best first; see search.terms_of for what words may be.
+
+        What has been written since the last search is brought into the index before. Raises UserError.
+        """
+        terms = search.terms_of(words)
+        while self._database.read("SELECT 1 FROM unindexed LIMIT 1"):
+            self._write(search.index).result()
+        return search.find(self._database.read, terms, limit)
+
+    # Writing: chats
 
     def create_session(self, *, title: str = "", system: str = "", model: str = "") -> Future[int]:
         """A new, empty chat. Without a title it gets one from its first message."""
 
-        def work() -> int:
+        now = time.time()
+        record = {"title": clean_line(title), "created": now, "updated": now}
+        return self._write(
+            lambda c: insert(c, "sessions", record | {"system": storable(system), "model": storable(model)})
+        )
+
+    def add_chat(self, chat: PortableChat) -> Future[int | None]:
+        """Takes in a chat whole; its id, or None where the same one was taken in before and is not deleted."""
+        digest = chat.digest()
+
+        def work(connection: sqlite3.Connection) -> int | None:
+            sql = "SELECT 1 FROM sessions WHERE source = ? AND deleted_at IS NULL"
+            if connection.execute(sql, (digest,)).fetchone():
+                return None
+            return insert_chat(connection, chat, digest)
+
+        return self._write(work)
+
+    def fork(self, session: Ref, message: Ref | None = None) -> Future[int]:
+        """Copies the branch that ends at a message, or else the shown one, whole into a new chat; its id."""
+
+        def work(connection: sqlite3.Connection) -> int:
+            row = connection.execute(f"{SESSION} WHERE id = ?", (_id(session),)).fetchone()
+            if row is None:
+                raise self._no_chat(_id(session))
+            info = session_of(row)
+            rows = connection.execute(f"{MESSAGE} WHERE session_id = ?", (info.id,)).fetchall()
+            tree = Tree(map(message_of, rows))
+            leaf = info.leaf if message is None else _id(message)
+            if leaf is not None and leaf not in tree:
+                raise UserError(f"Chat {info.id} has no message {leaf}.")
             now = time.time()
-            sql = "INSERT INTO sessions (title, created, updated, system, model) VALUES (?, ?, ?, ?, ?)"
-            return self._insert(sql, clean_line(title), now, now, _text(system), _text(model))
+            copy = replace(info, leaf=leaf, created=now, updated=now, draft="", pinned=False)
+            return insert_chat(connection, portable(copy, tree.path(leaf)))
 
         return self._write(work)
 
@@ -135,35 +159,67 @@ class Store:
         """Sets the title. An empty one is refused."""
         if not clean_line(title):
             raise UserError("A chat's title cannot be empty.")
-        return self._change_session(session, "title = ?", clean_line(title))
+        return self._change_session(session, "title = ?", clean_line(title), held=False)
+
+    def set_pinned(self, session: Ref, pinned: bool) -> Future[None]:
+        """Keeps a chat at the top of the list, or not any more."""
+        return self._change_session(session, "pinned = ?", int(pinned), held=False)
 
     def delete(self, session: Ref) -> Future[None]:
-        """Takes a chat off the list; `restore` brings it back whole."""
+        """Takes a chat off the list, into the bin; `restore` brings it back whole."""
         return self._change_session(session, "deleted_at = ?", time.time())
 
     def restore(self, session: Ref) -> Future[None]:
         """Undoes `delete`."""
-        return self._change_session(session, "deleted_at = NULL")
+        return self._change_session(session, "deleted_at = NULL", held=False)
+
+    def empty_bin(self, older_than: float = 0.0, session: int | None = None) -> Future[int]:
+        """Removes deleted chats for good, or one of them; how many. Done on opening for those older than 30 days.
+
+        `older_than`: seconds since they were deleted.
+        """
+
+        def work(connection: sqlite3.Connection) -> int:
+            return bin.empty(connection, self._claims, time.time() - older_than, session)
+
+        return self._write(work)
+
+    def claim(self, session: Ref) -> Future[int | None]:
+        """Says that this program has the chat open. None, or the process number of another live one that has it.
+
+        A chat that another program has open refuses every write but rename, pin and restore.
+        """
+        return self._write(lambda c: self._claims.take(c, _id(session), os.getpid()))
+
+    def release(self, session: Ref) -> Future[None]:
+        """Undoes `claim`; the end of the program does too."""
+        return self._write(lambda c: self._claims.give_up(c, _id(session)))
 
     def set_draft(self, session: Ref, text: str) -> Future[None]:
         """Keeps what is typed and not sent."""
-        return self._change_session(session, "draft = ?", _text(text))
+        return self._change_session(session, "draft = ?", storable(text))
 
     def set_system(self, session: Ref, text: str) -> Future[None]:
         """Sets the system prompt."""
-        return self._change_session(session, "system = ?", _text(text))
+        return self._change_session(session, "system = ?", storable(text))
 
     def set_model(self, session: Ref, model: str) -> Future[None]:
         """Keeps which model the chat is held with."""
-        return self._change_session(session, "model = ?", _text(model))
+        return self._change_session(session, "model = ?", storable(model))
+
+    def set_options(self, session: Ref, options: Mapping[str, object]) -> Future[None]:
+        """Keeps what the chat has of its own, as plain JSON values."""
+        return self._change_session(session, "options_json = ?", packed(options or None))
 
     def set_leaf(self, session: Ref, message: Ref | None) -> Future[None]:
         """Shows the branch that ends at `message` (see Tree.newest_leaf); None: an empty branch."""
 
-        def work() -> None:
-            self._update_session(_id(session), "leaf = ?", None if message is None else _id(message))
+        def work(connection: sqlite3.Connection) -> None:
+            self._update_session(connection, _id(session), "leaf = ?", None if message is None else _id(message))
 
         return self._write(work)
+
+    # Writing: messages
 
     def add_user_message(self, session: Ref, text: str, parent: Parent = At.LEAF) -> Future[int]:
         """A person's turn; its id. Committed when the future is done: only then may the engine see it.
@@ -172,11 +228,11 @@ class Store:
         branch. The draft is emptied, and a chat without a title gets one.
         """
 
-        def work() -> int:
-            owner = _id(session)
-            message = self._add(owner, parent, Role.USER, Status.DONE, text=_text(text))
-            self._update_session(owner, "updated = ?, draft = ''", time.time())
-            self._update_session(owner, "title = CASE title WHEN '' THEN ? ELSE title END", title_from(text))
+        def work(connection: sqlite3.Connection) -> int:
+            key = _id(session)
+            message = self._add(connection, key, parent, Role.USER, Status.DONE, text=storable(text))
+            change = "updated = ?, draft = '', title = CASE title WHEN '' THEN ? ELSE title END"
+            self._update_session(connection, key, change, time.time(), title_from(text))
             return message
 
         return self._write(work)
@@ -191,14 +247,15 @@ class Store:
     ) -> Future[int]:
         """An empty reply of status running, written by this program; its id."""
 
-        def work() -> int:
+        def work(connection: sqlite3.Connection) -> int:
             return self._add(
+                connection,
                 _id(session),
                 parent,
                 Role.ASSISTANT,
                 Status.RUNNING,
-                model=_text(model),
-                params_json=None if params is None else json.dumps(dict(params)),
+                model=storable(model),
+                params_json=packed(params),
                 owner=self._owner.token,
                 owner_pid=os.getpid(),
             )
@@ -208,7 +265,7 @@ class Store:
     def checkpoint_reply(self, message: Ref, text: str, thinking: str = "") -> Future[None]:
         """Keeps what there is of a running reply; call it every second."""
         sql = "UPDATE messages SET text = ?, thinking = ?, updated = ?"
-        return self._change_reply(message, sql, _text(text), _text(thinking), time.time())
+        return self._change_reply(message, sql, storable(text), storable(thinking), time.time())
 
     def finish_reply(
         self,
@@ -222,152 +279,86 @@ class Store:
         """The end of a running reply. `stats`: ReplyStats.to_dict(); `note`: why it ended in an error."""
         if status is Status.RUNNING:
             raise ValueError("a reply does not end as running")
-        numbers = None if stats is None else json.dumps(dict(stats))
         sql = "UPDATE messages SET status = ?, text = ?, thinking = ?, stats_json = ?, note = ?, updated = ?"
-        values = (status.value, _text(text), _text(thinking), numbers, _text(note), time.time())
+        values = (status.value, storable(text), storable(thinking), packed(stats), storable(note), time.time())
         return self._change_reply(message, sql, *values, ends=True)
 
     def interrupt_dead(self) -> Future[int]:
         """Marks running replies of programs that have ended as interrupted; how many. Done on opening too."""
 
-        def work() -> int:
-            rows = self._writer.execute("SELECT DISTINCT owner FROM messages WHERE status = 'running'").fetchall()
-            return sum(self._interrupt(o) for (o,) in rows if not is_alive(self._instances, o))
+        def work(connection: sqlite3.Connection) -> int:
+            rows = connection.execute("SELECT DISTINCT owner FROM messages WHERE status = 'running'").fetchall()
+            return sum(_interrupt(connection, o) for (o,) in rows if not is_alive(self._instances, o))
 
         return self._write(work)
 
     def flush(self, timeout: float | None = None) -> None:
         """Waits until every write so far is done. Raises TimeoutError."""
-        self._write(lambda: None).result(timeout)
+        self._write(lambda _: None).result(timeout)
 
     def close(self, timeout: float = 30.0) -> None:
         """Finishes all writes, marks replies still running here as interrupted, and closes the file."""
-        with self._closing:
-            if self._closed:
-                return
-            self._closed = True
-            last: Future[Any] = Future()
-            self._queue.put((last, lambda: self._interrupt(self._owner.token)))
-            self._queue.put(None)
-        self._thread.join(timeout)
-        if self._thread.is_alive():
-            raise UserError(f"The chat database {self.path} did not take all writes within {timeout:g} s.")
-        with self._read_lock:
-            self._reader.close()
+
+        def last(connection: sqlite3.Connection) -> None:
+            _interrupt(connection, self._owner.token)
+            self._claims.give_up(connection)
+
+        ending = self._database.close(last, timeout)
         self._owner.release()
-        last.result()
+        ending.result()
 
     # Inside
 
-    def _read(self, sql: str, *values: object) -> list[sqlite3.Row]:
-        with self._read_lock, clear_errors(self.path):
-            if self._closed:
-                raise RuntimeError("the store is closed")
-            return self._reader.execute(sql, values).fetchall()
+    def _write(self, work: Callable[[sqlite3.Connection], T]) -> Future[T]:
+        return self._database.write(work)
 
-    def _write(self, work: Callable[[], T]) -> Future[T]:
-        future: Future[T] = Future()
-        with self._closing:
-            if self._closed:
-                raise RuntimeError("the store is closed")
-            self._queue.put((future, work))
-        return future
+    def _no_chat(self, session: int) -> UserError:
+        return UserError(f"There is no chat {session} in {self.path}.")
 
-    def _write_loop(self) -> None:
-        while (item := self._queue.get()) is not None:
-            future, work = item
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                with clear_errors(self.path), transaction(self._writer):
-                    result = work()
-            except Exception as error:
-                future.set_exception(error)
-                self._tell(error)
-            else:
-                future.set_result(result)
-            del future, work  # kept alive by nobody while the thread sleeps
-        self._writer.close()
-
-    def _tell(self, error: Exception) -> None:
-        try:
-            if self._on_error is not None:
-                self._on_error(error)
-        except Exception:  # a fault in the listener must not end the thread that keeps the chats
-            logging.getLogger(__name__).exception("the store's error listener failed")
-
-    def _insert(self, sql: str, *values: object) -> int:
-        row = self._writer.execute(sql, values).lastrowid
-        assert row is not None
-        return row
-
-    def _add(self, session: int, parent: Parent, role: Role, status: Status, **values: object) -> int:
-        row = self._writer.execute("SELECT leaf FROM sessions WHERE id = ?", (session,)).fetchone()
+    def _add(
+        self, connection: sqlite3.Connection, session: int, parent: Parent, role: Role, status: Status, **values: object
+    ) -> int:
+        row = connection.execute("SELECT leaf FROM sessions WHERE id = ?", (session,)).fetchone()
         if row is None:
-            raise UserError(f"There is no chat {session} in {self.path}.")
-        above = row[0] if parent is At.LEAF else None if parent is None else _id(parent)
+            raise self._no_chat(session)
         now = time.time()
         record = {
             "session_id": session,
-            "parent_id": above,
+            "parent_id": row[0] if parent is At.LEAF else None if parent is None else _id(parent),
             "role": role.value,
             "status": status.value,
             "text": "",
             "created": now,
             "updated": now,
-        } | values
-        places = ", ".join("?" * len(record))
-        message = self._insert(f"INSERT INTO messages ({', '.join(record)}) VALUES ({places})", *record.values())
-        self._update_session(session, "leaf = ?", message)
+        }
+        message = insert(connection, "messages", record | values)
+        self._update_session(connection, session, "leaf = ?", message)
         return message
 
-    def _change_session(self, session: Ref, change: str, *values: object) -> Future[None]:
-        return self._write(lambda: self._update_session(_id(session), change, *values))
+    def _change_session(self, session: Ref, change: str, *values: object, held: bool = True) -> Future[None]:
+        return self._write(lambda c: self._update_session(c, _id(session), change, *values, held=held))
 
-    def _update_session(self, session: int, change: str, *values: object) -> None:
-        if not self._writer.execute(f"UPDATE sessions SET {change} WHERE id = ?", (*values, session)).rowcount:
-            raise UserError(f"There is no chat {session} in {self.path}.")
+    def _update_session(
+        self, connection: sqlite3.Connection, session: int, change: str, *values: object, held: bool = True
+    ) -> None:
+        """`held`: another program that has the chat open keeps it from being changed."""
+        if held:
+            self._claims.check(connection, session)
+        if not connection.execute(f"UPDATE sessions SET {change} WHERE id = ?", (*values, session)).rowcount:
+            raise self._no_chat(session)
 
     def _change_reply(self, message: Ref, sql: str, *values: object, ends: bool = False) -> Future[None]:
         where = "WHERE id = ? AND status = 'running' AND owner = ?"
 
-        def work() -> None:
+        def work(connection: sqlite3.Connection) -> None:
             key = _id(message)
-            if not self._writer.execute(f"{sql} {where}", (*values, key, self._owner.token)).rowcount:
+            if not connection.execute(f"{sql} {where}", (*values, key, self._owner.token)).rowcount:
                 raise UserError(f"Reply {key} in {self.path} is not being written by this program.")
             if ends:
                 sets = "UPDATE sessions SET updated = ? WHERE id = (SELECT session_id FROM messages WHERE id = ?)"
-                self._writer.execute(sets, (time.time(), key))
+                connection.execute(sets, (time.time(), key))
 
         return self._write(work)
-
-    def _interrupt(self, owner: str) -> int:
-        sql = "UPDATE messages SET status = 'interrupted' WHERE status = 'running' AND owner = ?"
-        return self._writer.execute(sql, (owner,)).rowcount
-
-
-def title_from(text: str) -> str:
-    """A title from a message: its first line with words, cut after a word to TITLE_LENGTH characters."""
-    title = next((line for line in map(clean_line, text.splitlines()) if line), "")
-    if len(title) <= TITLE_LENGTH:
-        return title
-    head = title[: TITLE_LENGTH - 1]
-    if not title[TITLE_LENGTH - 1].isspace() and " " in head:
-        head = head[: head.rindex(" ")]
-    return head.rstrip() + "…"
-
-
-def _text(text: str) -> str:
-    """Text that UTF-8 can hold: a lone surrogate (from a terminal or a file name) becomes U+FFFD."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if not _encodes(text) else text
-
-
-def _encodes(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _id(ref: Ref) -> int:
@@ -375,11 +366,6 @@ def _id(ref: Ref) -> int:
     return ref if isinstance(ref, int) else ref.result(timeout=0)
 
 
-def _message(row: sqlite3.Row) -> MessageRow:
-    values: dict[str, Any] = dict(row)
-    for name in ("params", "stats"):
-        stored = values.pop(f"{name}_json")
-        values[name] = None if stored is None else json.loads(stored)
-    values["role"] = Role(values["role"])
-    values["status"] = Status(values["status"])
-    return MessageRow(**values)
+def _interrupt(connection: sqlite3.Connection, owner: str) -> int:
+    sql = "UPDATE messages SET status = 'interrupted' WHERE status = 'running' AND owner = ?"
+    return connection.execute(sql, (owner,)).rowcount

@@ -19,6 +19,9 @@ class Tree:
     def __len__(self) -> int:
         return len(self._by_id)
 
+    def __contains__(self, message: int) -> bool:
+        return message in self._by_id
+
     def path(self, leaf: int | None) -> list[MessageRow]:
         """From the first message to `leaf`; empty for None. Raises KeyError for an id of no message."""
         found: list[MessageRow] = []

@@ -12,7 +12,8 @@ import pytest
 from strata_tui.engine.counters import Counters, PhaseCounters, ReplyStats
 from strata_tui.errors import UserError
 from strata_tui.sessions.rows import Role, Status
-from strata_tui.sessions.store import TITLE_LENGTH, Store, title_from
+from strata_tui.sessions.store import Store
+from strata_tui.sessions.titles import TITLE_LENGTH, title_from
 
 
 def test_a_turn_is_kept_whole(path: Path) -> None:
@@ -275,10 +276,10 @@ def test_a_full_disk_is_told_and_loses_nothing_kept_before(path: Path) -> None:
     with Store(path) as store:
         chat = store.create_session(title="full").result()
         store.add_user_message(chat, "kept").result()
-        store._writer.execute("PRAGMA max_page_count = 1")  # SQLite's own limit: no page can be added
+        store._database._writer.execute("PRAGMA max_page_count = 1")  # SQLite's own limit: no page can be added
         with pytest.raises(UserError, match="is full"):
             store.add_user_message(chat, "x" * 100_000).result()
         assert [m.text for m in store.branch(chat)] == ["kept"]
-        store._writer.execute("PRAGMA max_page_count = 1000000")
+        store._database._writer.execute("PRAGMA max_page_count = 1000000")
         store.add_user_message(chat, "y" * 100_000).result()
         assert [len(m.text) for m in store.branch(chat)] == [4, 100_000]

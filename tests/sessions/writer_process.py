@@ -1,7 +1,7 @@
 """A program that writes a reply, for tests: obeys one word a line on stdin, answers each on stdout.
 
 Arguments: the database. Words: `begin TEXT` (a chat with one question, and a running reply),
-`checkpoint TEXT`, `finish TEXT`, `create TITLE`, `add CHAT TEXT`.
+`checkpoint TEXT`, `finish TEXT`, `create TITLE`, `add CHAT TEXT`, `claim CHAT`, `release CHAT`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,11 @@ def main() -> None:
             print("done", flush=True)
         elif word == "create":
             print(store.create_session(title=text).result(), flush=True)
+        elif word == "claim":
+            print(store.claim(int(text)).result(), flush=True)
+        elif word == "release":
+            store.release(int(text)).result()
+            print("free", flush=True)
         elif word == "add":
             chat_id, _, text = text.partition(" ")
             print(store.add_user_message(int(chat_id), text).result(), flush=True)
