@@ -18,6 +18,7 @@ class Where(Enum):
 
     CHAT = "Everywhere"
     PROMPT = "In the prompt"
+    ATTACHMENTS = "On the attachments (shift+tab from the prompt)"
     TRANSCRIPT = "In the transcript"
     CHATS = "In the list of chats"
 
@@ -70,6 +71,8 @@ ACTIONS: tuple[Action, ...] = (
     Action("undelete", "Bring the deleted chat back", ("alt+u",), "undo"),
     Action("export", "Write this chat as markdown", ("alt+x",), "export", "PATH"),
     Action("editor", "Write the message in your editor", ("ctrl+g",), "editor"),
+    Action("attach", "Attach a text file (also: @ and letters of its path)", (), "attach", "PATH"),
+    Action("detach", "Remove an attachment: the last, or by number", (), "detach", "N"),
     Action("copy", "Copy the last reply", ("alt+y",), "copy"),
     Action("think", "Fold or unfold thinking", ("alt+t",), "think"),
     Action("plan", "Show the memory plan", (), "plan"),
@@ -80,6 +83,18 @@ ACTIONS: tuple[Action, ...] = (
     Action("follow", "To the end, and follow it", ("ctrl+end",), "end"),
     Action("palette", "All actions", ("ctrl+p", "alt+p"), palette=False),
     Action("quit", "Quit", ("ctrl+q",), "quit"),
+    Action("attachment_left", "The one before", ("left", "h"), where=Where.ATTACHMENTS, palette=False),
+    Action("attachment_right", "The one after", ("right", "l"), where=Where.ATTACHMENTS, palette=False),
+    Action("attachment_open", "Read it", ("enter", "space"), footer="open", where=Where.ATTACHMENTS, palette=False),
+    Action("attachment_remove", "Remove it", ("delete", "x"), footer="remove", where=Where.ATTACHMENTS, palette=False),
+    Action(
+        "attachment_insert",
+        "Put its text into the prompt",
+        ("p",),
+        footer="unfold",
+        where=Where.ATTACHMENTS,
+        palette=False,
+    ),
     Action("line_up", "Up", ("up", "k"), where=Where.TRANSCRIPT, palette=False),
     Action("line_down", "Down", ("down", "j"), where=Where.TRANSCRIPT, palette=False),
     Action("top", "To the start", ("home", "g"), where=Where.TRANSCRIPT, palette=False),

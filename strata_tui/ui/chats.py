@@ -70,14 +70,13 @@ class Chats:
         screen.prompt.focus()
 
     async def _show(self, chat: Chat, draft: str) -> None:
-        self._screen.prompt.load_text(draft)
-        self._screen.prompt.move_cursor(self._screen.prompt.document.end)
+        self._screen.prompt.load_message(draft)
         await self._screen.show_chat(chat)
         self._screen.prompt.focus()
 
     async def keep_draft(self) -> None:
         """Stores what is typed and not sent; a new chat is stored for its draft's sake."""
-        screen, text = self._screen, self._screen.prompt.text
+        screen, text = self._screen, self._screen.prompt.message
         if screen.chat.session is None and not text.strip():
             return
         session = await screen.chat.stored(screen.store)

@@ -19,10 +19,12 @@ from ..errors import UserError
 from ..term import clipboard
 from ..term.editor import edit
 from .chats import Chats
+from .completion import Choice, Source, path_choices
 from .export import export_markdown
 from .help_text import help_text
 from .panel_text import plan_lines
 from .panels import CHATS, ENGINE
+from .prompt_commands import PromptCommands
 from .screens.rename import RenameScreen
 from .screens.text_screen import TextScreen
 
@@ -34,7 +36,7 @@ _QUIT_SECONDS = 2.0  # within which ctrl+c must be pressed again
 _PLAN_WIDTH = 78
 
 
-class Commands:
+class Commands(PromptCommands):
     """The chat screen's actions. An error for the person is shown as one sentence."""
 
     def __init__(self, screen: ChatScreen, modes: Modes) -> None:
@@ -43,6 +45,12 @@ class Commands:
         self._armed = 0.0  # until when ctrl+c quits
         self._writing = asyncio.Lock()
         self.chats = Chats(screen)
+        self.sources: dict[str, Source] = {  # of completions of arguments; may wait for the disk
+            "theme": lambda typed: [Choice(n) for n in sorted(screen.app.available_themes) if n.startswith(typed)],
+            "open": lambda typed: path_choices(typed, (".gguf",)),
+            "attach": path_choices,
+            "export": path_choices,
+        }
 
     async def perform(self, action: str, argument: str = "") -> None:
         """Does an action of the table; nothing more once the program is ending."""
@@ -57,9 +65,10 @@ class Commands:
             self._screen.flash.say(str(error), error=True)
         else:
             if waiting is not None:
-                await self._told(waiting)
+                await self.told(waiting)
 
-    async def _told(self, work: Awaitable[None]) -> None:
+    async def told(self, work: Awaitable[None]) -> None:
+        """Waits for something; what went wrong is shown as one sentence."""
         try:
             await work
         except UserError as error:
@@ -72,7 +81,7 @@ class Commands:
             async with self._writing:
                 await asyncio.to_thread(save, changes, self._screen.settings_file)
 
-        self._screen.run_worker(self._told(write()), group="settings")
+        self._screen.run_worker(self.told(write()), group="settings")
 
     # Sending and stopping
 
@@ -251,7 +260,7 @@ class Commands:
 
         async def keep(answer: str | None) -> None:
             if answer:
-                await self._told(self.chats.rename(session, answer))
+                await self.told(self.chats.rename(session, answer))
 
         self._screen.app.push_screen(RenameScreen(self.chats.title_of(session)), keep)
 
@@ -268,7 +277,7 @@ class Commands:
 
     async def open_session(self, session: int) -> None:
         """Opens a chat by its id."""
-        await self._told(self.chats.open(session))
+        await self.told(self.chats.open(session))
 
     def keep_theme(self, name: str) -> None:
         """The theme was changed: it is kept for the next start."""
@@ -300,7 +309,7 @@ class Commands:
 
     def _copy(self, text: str, what: str) -> None:
         self._screen.app.copy_to_clipboard(text)  # for pasting in this app, and OSC 52 as it is
-        self._screen.run_worker(self._told(self._copied(text, what)), group="copy")
+        self._screen.run_worker(self.told(self._copied(text, what)), group="copy")
 
     async def _copied(self, text: str, what: str) -> None:
         sequences: list[str] = []

@@ -38,19 +38,22 @@ from ...engine.events import (
 )
 from ...errors import UserError
 from ...sessions.store import Store
-from ..actions import Where, as_message, bindings, completions, parse_slash
+from ..actions import Where, as_message, bindings, parse_slash
 from ..chat import Chat, RunningReply
 from ..commands import Commands
+from ..completer import Completer
 from ..joined import joined
 from ..loader import Loader
 from ..panels import CHATS, ENGINE, Panels
 from ..replies import Replies
 from ..status_text import Activity
 from ..welcome_text import welcome_text
+from ..widgets.attachments_bar import AttachmentsBar
 from ..widgets.chats_panel import ChatsPanel
 from ..widgets.engine_panel import EnginePanel
 from ..widgets.flash import Flash
 from ..widgets.load_bar import LoadBar
+from ..widgets.menu import Menu
 from ..widgets.prompt import Prompt
 from ..widgets.status_line import StatusLine
 from ..widgets.title_bar import TitleBar
@@ -68,6 +71,8 @@ _WIDGETS = (
     "load_bar",
     "flash",
     "status_line",
+    "menu",
+    "attachments_bar",
     "prompt",
     "too_small",
 )
@@ -96,6 +101,7 @@ class ChatScreen(Screen[None]):
         self.replies = Replies(engine, store)
         self.panels = Panels({ENGINE: options.settings.panel, CHATS: options.settings.sidebar}, self._show_panels)
         self.commands = Commands(self, options.engine.modes)
+        self.completer = Completer(self, self.commands.sources)
         self.model: ModelInfo | None = None  # from Loaded until the next load
         self.plan: tuple[PlanLine, ...] = ()
         self.snapshot = Snapshot()
@@ -117,7 +123,10 @@ class ChatScreen(Screen[None]):
         yield LoadBar(id="load")
         yield Flash(id="flash")
         yield StatusLine(id="status")
-        yield Prompt(id="prompt")
+        menu = Menu(id="menu")
+        yield menu
+        yield AttachmentsBar(id="attachments")
+        yield Prompt(id="prompt", menu=menu)
         yield Footer(compact=True, show_command_palette=False)
         yield TooSmall()
 
@@ -128,6 +137,7 @@ class ChatScreen(Screen[None]):
         self.show_title()
         self.show_welcome()
         await self.transcript.show(self.chat.turns)
+        self.run_worker(self.commands.told(self.commands.load_history()), group="history")
         if self._resume is not None:  # once there is a layout, which knows where the end is
             self.call_after_refresh(self.run_worker, self.commands.open_session(self._resume), group="resume")
 
@@ -136,6 +146,14 @@ class ChatScreen(Screen[None]):
     @property
     def prompt(self) -> Prompt:
         return self.query_one("#prompt", Prompt)
+
+    @property
+    def menu(self) -> Menu:
+        return self.query_one("#menu", Menu)
+
+    @property
+    def attachments(self) -> AttachmentsBar:
+        return self.query_one("#attachments", AttachmentsBar)
 
     @property
     def transcript(self) -> Transcript:
@@ -181,15 +199,29 @@ class ChatScreen(Screen[None]):
         self.run_worker(self.commands.perform(action), group="action")
 
     @on(Prompt.Changed)
-    def _hint(self) -> None:
+    def _typed(self) -> None:
         self.commands.disarm()
-        found = completions(self.prompt.text)
-        if len(found) > 1:
-            self.flash.say("  ".join(f"/{a.slash}" for a in found), stay=True)
-        elif found:
-            self.flash.say(f"{found[0].usage}   {found[0].label}", stay=True)
-        elif self.flash.text.startswith("/"):
-            self.flash.clear()
+        self.completer.update()
+
+    @on(Prompt.SelectionChanged)
+    def _moved(self) -> None:
+        self.completer.update()
+
+    @on(Prompt.MenuLeft)
+    def _menu_left(self) -> None:
+        self.completer.leave()
+
+    @on(Prompt.MenuWanted)
+    async def _menu_wanted(self, event: Prompt.MenuWanted) -> None:
+        await self.commands.told(self.completer.choose(event.submit))
+
+    @on(Menu.Picked)
+    async def _menu_picked(self) -> None:
+        await self.commands.told(self.completer.choose(submit=False))
+
+    @on(Prompt.AttachmentsChanged)
+    def _attached(self) -> None:
+        self.attachments.show(self.prompt.attached)
 
     @on(ChatsPanel.Chosen)
     async def _chosen(self, event: ChatsPanel.Chosen) -> None:
