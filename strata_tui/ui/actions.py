@@ -21,6 +21,14 @@ class Where(Enum):
     ATTACHMENTS = "On the attachments (shift+tab from the prompt)"
     TRANSCRIPT = "In the transcript"
     CHATS = "In the list of chats"
+    PAGES = "On pages over the chat"
+    OPTIONS = "On the options"
+    EDIT = "While editing the system prompt"
+
+    @property
+    def over(self) -> bool:
+        """Whether it covers the chat, whose keys do not count then."""
+        return self in (Where.PAGES, Where.OPTIONS, Where.EDIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +83,10 @@ ACTIONS: tuple[Action, ...] = (
     Action("detach", "Remove an attachment: the last, or by number", (), "detach", "N"),
     Action("copy", "Copy the last reply", ("alt+y",), "copy"),
     Action("think", "Fold or unfold thinking", ("alt+t",), "think"),
+    Action("options", "Options: system prompt, sampling, thinking", ("alt+o",), "options", "NAME"),
+    Action("set", "Set an option, for the chat, the model or all", (), "set", "NAME VALUE"),
+    Action("system", "Set or edit this chat's system prompt", (), "system", "TEXT"),
+    Action("thinking", "Thinking in this chat: next way, or the one given", (), "thinking", "on|off|low|high|auto"),
     Action("plan", "Show the memory plan", (), "plan"),
     Action("open", "Load the model again, or another", (), "open", "PATH"),
     Action("theme", "Choose a theme", (), "theme", "NAME"),
@@ -107,6 +119,13 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "delete_chat", "Delete (u brings it back)", ("d", "delete"), footer="delete", where=Where.CHATS, palette=False
     ),
+    Action("page_close", "Close", ("escape",), footer="close", where=Where.PAGES, palette=False),
+    Action("options_change", "Change", ("enter",), footer="change", where=Where.OPTIONS, palette=False),
+    Action("options_take_back", "Take back what is set", ("delete", "x"), where=Where.OPTIONS, palette=False),
+    Action("options_next", "For: chat, model, all", ("right", "l"), where=Where.OPTIONS, palette=False),
+    Action("options_previous", "The same, backwards", ("left", "h"), where=Where.OPTIONS, palette=False),
+    Action("edit_keep", "Keep", ("ctrl+s",), footer="keep", where=Where.EDIT, palette=False),
+    Action("edit_editor", "Your editor", ("ctrl+g",), footer="editor", where=Where.EDIT, palette=False),
     Action("undelete_chat", "Bring back the one deleted last", ("u",), footer="undo", where=Where.CHATS, palette=False),
 )
 

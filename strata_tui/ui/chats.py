@@ -51,7 +51,7 @@ class Chats:
         """Shows an empty chat; it is stored with its first message."""
         async with self._changing:
             await self.keep_draft()
-            await self._show(Chat(system=self._screen.settings.system), "")
+            await self._show(Chat(system=self._screen.options.system()), "")
 
     async def open(self, session: int) -> None:
         """Shows a stored chat, with what was typed there and not sent."""

@@ -22,6 +22,7 @@ from .chats import Chats
 from .completion import Choice, Source, path_choices
 from .export import export_markdown
 from .help_text import help_text
+from .options_commands import OptionsCommands
 from .panel_text import plan_lines
 from .panels import CHATS, ENGINE
 from .prompt_commands import PromptCommands
@@ -36,7 +37,7 @@ _QUIT_SECONDS = 2.0  # within which ctrl+c must be pressed again
 _PLAN_WIDTH = 78
 
 
-class Commands(PromptCommands):
+class Commands(PromptCommands, OptionsCommands):
     """The chat screen's actions. An error for the person is shown as one sentence."""
 
     def __init__(self, screen: ChatScreen, modes: Modes) -> None:
@@ -50,6 +51,8 @@ class Commands(PromptCommands):
             "open": lambda typed: path_choices(typed, (".gguf",)),
             "attach": path_choices,
             "export": path_choices,
+            "set": self.set_choices,
+            "thinking": self.thinking_choices,
         }
 
     async def perform(self, action: str, argument: str = "") -> None:

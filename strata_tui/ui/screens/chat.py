@@ -44,6 +44,7 @@ from ..commands import Commands
 from ..completer import Completer
 from ..joined import joined
 from ..loader import Loader
+from ..options import Options
 from ..panels import CHATS, ENGINE, Panels
 from ..replies import Replies
 from ..status_text import Activity
@@ -95,14 +96,15 @@ class ChatScreen(Screen[None]):
         self.store = store
         self.settings = options.settings
         self.settings_file = options.settings_file
-        self.chat = Chat(system=options.settings.system)
+        self.model: ModelInfo | None = None  # from Loaded until the next load
+        self.options = Options(self, options.given)
+        self.chat = Chat(system=self.options.system())
         self._told: deque[Event] = deque()  # events of our own, from any thread
         self.loader = Loader(engine, options.model, self._told.append)
         self.replies = Replies(engine, store)
         self.panels = Panels({ENGINE: options.settings.panel, CHATS: options.settings.sidebar}, self._show_panels)
         self.commands = Commands(self, options.engine.modes)
         self.completer = Completer(self, self.commands.sources)
-        self.model: ModelInfo | None = None  # from Loaded until the next load
         self.plan: tuple[PlanLine, ...] = ()
         self.snapshot = Snapshot()
         self._samples = 0
@@ -277,7 +279,9 @@ class ChatScreen(Screen[None]):
     async def _send(self, text: str) -> None:
         chat, model = self.chat, self.model
         try:
-            run = await self.replies.send(chat, as_message(text), model.name if model else "", self.settings.sampling)
+            run = await self.replies.send(
+                chat, as_message(text), model.name if model else "", self.options.sampling(chat)
+            )
         except UserError as error:
             self._hand_back(text, f"Not sent: {error}")
             return
@@ -336,7 +340,9 @@ class ChatScreen(Screen[None]):
             self.flash.say("  ".join(event.notices), stay=True)
 
     def _show_model(self, model: ModelInfo | None, plan: tuple[PlanLine, ...]) -> None:
+        before = self.options.system()
         self.model, self.plan = model, plan
+        self.options.begin(before)
         self.query_one("#load", LoadBar).hide()
         self.query_one(TitleBar).show_model(model, "loading" if self.loader.loading else "no model")
         self.show_welcome()
