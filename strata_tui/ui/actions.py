@@ -22,13 +22,14 @@ class Where(Enum):
     TRANSCRIPT = "In the transcript"
     CHATS = "In the list of chats"
     PAGES = "On pages over the chat"
+    MODELS = "On the models"
     OPTIONS = "On the options"
     EDIT = "While editing the system prompt"
 
     @property
     def over(self) -> bool:
         """Whether it covers the chat, whose keys do not count then."""
-        return self in (Where.PAGES, Where.OPTIONS, Where.EDIT)
+        return self in (Where.PAGES, Where.MODELS, Where.OPTIONS, Where.EDIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("system", "Set or edit this chat's system prompt", (), "system", "TEXT"),
     Action("thinking", "Thinking in this chat: next way, or the one given", (), "thinking", "on|off|low|high|auto"),
     Action("plan", "Show the memory plan", (), "plan"),
+    Action("model", "Models: choose one, or load the one named", ("alt+m",), "model", "NAME"),
     Action("open", "Load the model again, or another", (), "open", "PATH"),
     Action("theme", "Choose a theme", (), "theme", "NAME"),
     Action("page_up", "Scroll the transcript up", ("pageup",), palette=False),
@@ -120,6 +122,11 @@ ACTIONS: tuple[Action, ...] = (
         "delete_chat", "Delete (u brings it back)", ("d", "delete"), footer="delete", where=Where.CHATS, palette=False
     ),
     Action("page_close", "Close", ("escape",), footer="close", where=Where.PAGES, palette=False),
+    Action("models_up", "Up", ("up",), where=Where.MODELS, palette=False),
+    Action("models_down", "Down", ("down",), where=Where.MODELS, palette=False),
+    Action("models_page_up", "A page up", ("pageup",), where=Where.MODELS, palette=False),
+    Action("models_page_down", "A page down", ("pagedown",), where=Where.MODELS, palette=False),
+    Action("models_again", "Look again", ("ctrl+r",), where=Where.MODELS, palette=False),
     Action("options_change", "Change", ("enter",), footer="change", where=Where.OPTIONS, palette=False),
     Action("options_take_back", "Take back what is set", ("delete", "x"), where=Where.OPTIONS, palette=False),
     Action("options_next", "For: chat, model, all", ("right", "l"), where=Where.OPTIONS, palette=False),

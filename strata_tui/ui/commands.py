@@ -7,13 +7,11 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from textual.content import Content
 
 from ..config import save
-from ..engine.gguf_info import expert_groups, read_info
 from ..engine.modes import Modes, Pinning, Residency, StagerProfile, next_value
 from ..errors import UserError
 from ..term import clipboard
@@ -22,6 +20,7 @@ from .chats import Chats
 from .completion import Choice, Source, path_choices
 from .export import export_markdown
 from .help_text import help_text
+from .model_commands import ModelCommands
 from .options_commands import OptionsCommands
 from .panel_text import plan_lines
 from .panels import CHATS, ENGINE
@@ -37,7 +36,7 @@ _QUIT_SECONDS = 2.0  # within which ctrl+c must be pressed again
 _PLAN_WIDTH = 78
 
 
-class Commands(PromptCommands, OptionsCommands):
+class Commands(PromptCommands, OptionsCommands, ModelCommands):
     """The chat screen's actions. An error for the person is shown as one sentence."""
 
     def __init__(self, screen: ChatScreen, modes: Modes) -> None:
@@ -51,6 +50,7 @@ class Commands(PromptCommands, OptionsCommands):
             "open": lambda typed: path_choices(typed, (".gguf",)),
             "attach": path_choices,
             "export": path_choices,
+            "model": self.model_choices,
             "set": self.set_choices,
             "thinking": self.thinking_choices,
         }
@@ -228,17 +228,6 @@ class Commands(PromptCommands, OptionsCommands):
         self._screen.flash.say(f"{news}; the engine panel (f4) shows what is in force.")
         self._screen.sample_now()
         self._keep({f.name: getattr(modes, f.name) for f in fields(Modes)})
-
-    async def do_open(self, path: str) -> None:
-        screen = self._screen
-        if screen.replies.busy:
-            raise UserError("A reply is running: esc stops it.")
-        if screen.loader.loading:
-            raise UserError("A model is loading: esc stops it.")
-        file = Path(path).expanduser() if path else None
-        if file is not None:  # what can be seen from here is said before the loaded model goes
-            await asyncio.to_thread(lambda: expert_groups(read_info(file)))
-        screen.load(file)
 
     # Chats
 

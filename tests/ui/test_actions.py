@@ -8,6 +8,7 @@ from strata_tui.ui.actions import ACTIONS, BY_SLASH, Where, as_message, bindings
 from strata_tui.ui.commands import Commands
 from strata_tui.ui.help_text import help_text
 from strata_tui.ui.screens.edit_screen import EditScreen
+from strata_tui.ui.screens.models import ModelsScreen
 from strata_tui.ui.screens.options import OptionsScreen
 
 NEVER_ARRIVE = {"ctrl+h", "ctrl+i", "ctrl+m", "ctrl+a", "ctrl+b", "ctrl+tab", "f10", "f11"}
@@ -32,7 +33,12 @@ def test_no_key_that_terminals_swallow() -> None:
 
 
 def test_every_action_can_be_done() -> None:
-    doers = {Where.PAGES: OptionsScreen, Where.OPTIONS: OptionsScreen, Where.EDIT: EditScreen}
+    doers = {
+        Where.PAGES: OptionsScreen,
+        Where.OPTIONS: OptionsScreen,
+        Where.EDIT: EditScreen,
+        Where.MODELS: ModelsScreen,
+    }
     missing = [a.id for a in ACTIONS if not callable(getattr(doers.get(a.where, Commands), f"do_{a.id}", None))]
     assert missing == []
 

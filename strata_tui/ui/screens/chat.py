@@ -47,6 +47,7 @@ from ..loader import Loader
 from ..options import Options
 from ..panels import CHATS, ENGINE, Panels
 from ..replies import Replies
+from ..shelf import Shelf
 from ..status_text import Activity
 from ..welcome_text import welcome_text
 from ..widgets.attachments_bar import AttachmentsBar
@@ -100,6 +101,7 @@ class ChatScreen(Screen[None]):
         self.options = Options(self, options.given)
         self.chat = Chat(system=self.options.system())
         self._told: deque[Event] = deque()  # events of our own, from any thread
+        self.shelf = Shelf(options.given.sections.folders, options.settings.model, options.engine, self._held)
         self.loader = Loader(engine, options.model, self._told.append)
         self.replies = Replies(engine, store)
         self.panels = Panels({ENGINE: options.settings.panel, CHATS: options.settings.sidebar}, self._show_panels)
@@ -400,6 +402,12 @@ class ChatScreen(Screen[None]):
         """The text of an empty chat: the model, its memory plan, the first keys."""
         width = self.transcript.text_width - 2
         self.transcript.welcome(welcome_text(self.model, self.loader.loading, self.plan, self.store.path, width))
+
+    def _held(self) -> int:
+        """Bytes that the open model takes where the plan counts them."""
+        memory = self.snapshot.memory
+        trunk = memory.trunk if memory.on_gpu else 0  # in RAM it is the page cache, which counts as available
+        return sum(part or 0 for part in (trunk, memory.kv, memory.arena))
 
     def load(self, path: Path | None) -> None:
         """Loads a model file; None: the one the program was started with."""
