@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from . import __version__
-from .commands import ask, bench, chat, doctor, export, models, sessions
+from .commands import ask, bench, chat, doctor, export, models, pull, sessions
 from .errors import UserError
 
 COMMANDS = {
@@ -24,6 +24,7 @@ COMMANDS = {
     "sessions": sessions,
     "export": export,
     "models": models,
+    "pull": pull,
     "bench": bench,
     "doctor": doctor,
 }

@@ -48,6 +48,11 @@ def profile_dir() -> Path:
     return cache_dir() / "profiles"
 
 
+def models_dir() -> Path:
+    """Where `strata-tui pull` puts models (STRATA_TUI_MODELS)."""
+    return _folder("MODELS", data_dir() / "models")
+
+
 def log_dir() -> Path:
     """Engine logs and crash notes (STRATA_TUI_LOGS)."""
     return _folder("LOGS", platformdirs.user_log_path(APP))

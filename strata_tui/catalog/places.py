@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from ..config import cache_dir
+from ..config import cache_dir, models_dir
 
 
 class Kind(Enum):
@@ -45,7 +45,7 @@ def places(
     found.append(Place(Kind.LLAMA_CPP, Path(env.get("LLAMA_CACHE") or cache / "llama.cpp")))
     found += [Place(Kind.LM_STUDIO, folder) for folder in _lm_studio(home)]
     found += [Place(Kind.OLLAMA, folder) for folder in _ollama(home, env)]
-    found.append(Place(Kind.OURS, cache_dir()))
+    found += [Place(Kind.OURS, folder) for folder in (models_dir(), cache_dir())]
     return list(dict.fromkeys(found))
 
 

@@ -90,6 +90,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("thinking", "Thinking in this chat: next way, or the one given", (), "thinking", "on|off|low|high|auto"),
     Action("plan", "Show the memory plan", (), "plan"),
     Action("model", "Models: choose one, or load the one named", ("alt+m",), "model", "NAME"),
+    Action("pull", "Fetch a model from the Hugging Face Hub", (), "pull", "REPO:QUANT"),
     Action("open", "Load the model again, or another", (), "open", "PATH"),
     Action("theme", "Choose a theme", (), "theme", "NAME"),
     Action("page_up", "Scroll the transcript up", ("pageup",), palette=False),

@@ -66,6 +66,10 @@ class Shelf:
             return list(self.look(lambda: False))
         return self._last[1]
 
+    def forget(self) -> None:
+        """There are others now."""
+        self._last = None
+
     def names(self) -> list[str]:
         """What the models are called."""
         return [one.found.name for one in self.all() if one.usable]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hub_server import HubServer, serving
 from model_fixtures import TinyModel
 
 from strata_tui.sections import Sections
@@ -90,3 +91,22 @@ async def test_a_new_chat_takes_the_new_models_system_prompt(start: Start, folde
         run.options.given.per_model["tiny llama"] = {"system": "You are dense."}
         await run.say("/model dense-Q8")
         await run.until(lambda: run.screen.chat.system == "You are dense.")
+
+
+async def test_a_model_is_fetched_while_the_chat_goes_on(
+    start: Start, folder: Path, tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("STRATA_TUI_MODELS", str(tmp_path / "fetched"))
+    with serving(HubServer({"new-Q8_0.gguf": tiny_model("llama_dense").read_bytes()})) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
+        async with start() as run:
+            await run.say("/pull nonsense")
+            assert "is no repository" in run.screen.flash.text
+            await run.say("/pull owner/tiny-GGUF:Q2_K")
+            await run.until(lambda: "has no Q2_K; it has Q8_0" in run.screen.flash.text)
+            await run.say("/pull owner/tiny-GGUF")
+            await run.until(lambda: "Fetched: /model" in run.screen.flash.text)
+            await run.say("/pull stop")
+            assert "Nothing is being fetched" in run.screen.flash.text
+            await run.say("/model new-Q8_0")
+            await run.until(lambda: run.screen.model is not None and run.screen.model.name == "tiny llama")

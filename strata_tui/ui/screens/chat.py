@@ -125,6 +125,7 @@ class ChatScreen(Screen[None]):
                 yield Static(id="unseen")
             yield EnginePanel(id="engine")
         yield LoadBar(id="load")
+        yield LoadBar(id="pull", stops="/pull stop ends it")
         yield Flash(id="flash")
         yield StatusLine(id="status")
         menu = Menu(id="menu")
