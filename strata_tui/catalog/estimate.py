@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from math import lcm
 
 from ..engine import native
 from ..engine.gguf_header import BLOCK_SIZES
@@ -12,7 +13,7 @@ from ..engine.options import EngineOptions
 from ..engine.plan import Machine, Plan, make_plan
 from ..engine.telemetry import physical_cores, ram
 
-_PAD_VALUES, _ALIGNMENT = 512, 256  # about what a slot has beside its blob
+_PAD_VALUES, _ALIGNMENT = 512, 256  # what a slot has beside its blob, see engine_ext/experts.c
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +77,16 @@ def estimate(info: GgufInfo, there: Machine, options: EngineOptions) -> Plan:
 
 
 def _stride(shape: tuple[tuple[int, int, int], ...]) -> int:
-    size = 0
+    """As the tier lays a slot out: slices in order, pads where types meet and at the end, whole units."""
+    offset, unit, pad, before = 0, _ALIGNMENT, 0, -1
     for kind, row, rows in shape:
-        values, bytes_ = BLOCK_SIZES[kind]
-        pad = _PAD_VALUES // values * bytes_
-        size += row // values * bytes_ * rows + pad
-    return size + _ALIGNMENT * (len(shape) + 1)
+        values, size = BLOCK_SIZES[kind]
+        if before not in (-1, kind):
+            offset = _up(offset + pad, _ALIGNMENT)
+        offset += row // values * size * rows
+        unit, pad, before = lcm(unit, size), _PAD_VALUES // values * size, kind
+    return _up(offset + pad, unit)
+
+
+def _up(size: int, unit: int) -> int:
+    return (size + unit - 1) // unit * unit
