@@ -194,6 +194,7 @@ class Settings:
     theme: str = field(default="", metadata=_is("screen", str))  # "": the default theme
     sidebar: bool = field(default=True, metadata=_is("screen", bool))
     panel: bool = field(default=True, metadata=_is("screen", bool))
+    mouse: bool = field(default=True, metadata=_is("screen", bool))  # off: the terminal selects text by itself
 
     @property
     def modes(self) -> Modes:

@@ -70,6 +70,7 @@ def test_every_setting_can_be_in_the_file(file: Path) -> None:
         theme = "strata-light"
         sidebar = false
         panel = false
+        mouse = false
         """
     )
     settings = load(file)
@@ -108,6 +109,7 @@ def test_every_setting_can_be_in_the_file(file: Path) -> None:
         theme="strata-light",
         sidebar=False,
         panel=False,
+        mouse=False,
     )
     written = file.read_text()
     assert [n for n in SPECS if f"{n} =" not in written] == []  # a new setting belongs in this test

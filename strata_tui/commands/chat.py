@@ -20,6 +20,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", metavar="ID", type=chat_id, help="go on with this chat; see strata-tui sessions")
     add_setting(parser, "system", "TEXT", "the system prompt of new chats", "-s")
     add_setting(parser, "theme", "NAME", "colours of the screen")
+    add_setting(parser, "mouse", "on|off", "report the mouse to the chat; off: the terminal selects text by itself")
+    parser.add_argument(
+        "--no-mouse",
+        dest="mouse",
+        action="store_const",
+        const="off",
+        default=argparse.SUPPRESS,
+        help="the same as --mouse off",
+    )
     add_engine_flags(parser)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
 

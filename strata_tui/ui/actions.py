@@ -25,11 +25,12 @@ class Where(Enum):
     MODELS = "On the models"
     OPTIONS = "On the options"
     EDIT = "While editing the system prompt"
+    LOG = "In the engine log"
 
     @property
     def over(self) -> bool:
         """Whether it covers the chat, whose keys do not count then."""
-        return self in (Where.PAGES, Where.MODELS, Where.OPTIONS, Where.EDIT)
+        return self in (Where.PAGES, Where.MODELS, Where.OPTIONS, Where.EDIT, Where.LOG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,11 @@ ACTIONS: tuple[Action, ...] = (
     Action("model", "Models: choose one, or load the one named", ("alt+m",), "model", "NAME"),
     Action("pull", "Fetch a model from the Hugging Face Hub", (), "pull", "REPO:QUANT"),
     Action("open", "Load the model again, or another", (), "open", "PATH"),
+    Action("log", "The engine's log", ("f12",), "log"),
+    Action("keys", "Show what the terminal sends for a key", (), "keys"),
+    Action("mouse", "Mouse on or off (off: drag selects text)", (), "mouse", "on|off"),
+    Action("redraw", "Draw the screen anew", ("ctrl+l",), "redraw"),
+    Action("suspend", "Back to the shell; fg returns", (), "suspend"),
     Action("theme", "Choose a theme", (), "theme", "NAME"),
     Action("page_up", "Scroll the transcript up", ("pageup",), palette=False),
     Action("page_down", "Scroll the transcript down", ("pagedown",), palette=False),
@@ -132,6 +138,13 @@ ACTIONS: tuple[Action, ...] = (
     Action("options_take_back", "Take back what is set", ("delete", "x"), where=Where.OPTIONS, palette=False),
     Action("options_next", "For: chat, model, all", ("right", "l"), where=Where.OPTIONS, palette=False),
     Action("options_previous", "The same, backwards", ("left", "h"), where=Where.OPTIONS, palette=False),
+    Action("log_level", "Next level", ("f12", "l"), footer="level", where=Where.LOG, palette=False),
+    Action("log_copy", "Copy what is shown, or the selection", ("y",), where=Where.LOG, palette=False),
+    Action("log_up", "Up", ("up", "k"), where=Where.LOG, palette=False),
+    Action("log_down", "Down", ("down", "j"), where=Where.LOG, palette=False),
+    Action("log_page_up", "A page up", ("pageup",), where=Where.LOG, palette=False),
+    Action("log_page_down", "A page down", ("pagedown", "space"), where=Where.LOG, palette=False),
+    Action("log_end", "To the end, and follow it", ("end", "G"), where=Where.LOG, palette=False),
     Action("edit_keep", "Keep", ("ctrl+s",), footer="keep", where=Where.EDIT, palette=False),
     Action("edit_editor", "Your editor", ("ctrl+g",), footer="editor", where=Where.EDIT, palette=False),
     Action("undelete_chat", "Bring back the one deleted last", ("u",), footer="undo", where=Where.CHATS, palette=False),

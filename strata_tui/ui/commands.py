@@ -27,6 +27,7 @@ from .panels import CHATS, ENGINE
 from .prompt_commands import PromptCommands
 from .screens.rename import RenameScreen
 from .screens.text_screen import TextScreen
+from .terminal_commands import TerminalCommands
 
 if TYPE_CHECKING:
     from .screens.chat import ChatScreen
@@ -36,7 +37,7 @@ _QUIT_SECONDS = 2.0  # within which ctrl+c must be pressed again
 _PLAN_WIDTH = 78
 
 
-class Commands(PromptCommands, OptionsCommands, ModelCommands):
+class Commands(PromptCommands, OptionsCommands, ModelCommands, TerminalCommands):
     """The chat screen's actions. An error for the person is shown as one sentence."""
 
     def __init__(self, screen: ChatScreen, modes: Modes) -> None:
@@ -77,7 +78,7 @@ class Commands(PromptCommands, OptionsCommands, ModelCommands):
         except UserError as error:
             self._screen.flash.say(str(error), error=True)
 
-    def _keep(self, changes: Mapping[str, object]) -> None:
+    def keep(self, changes: Mapping[str, object]) -> None:
         """Writes settings to their file, in the order of the calls, while the screen goes on."""
 
         async def write() -> None:
@@ -106,7 +107,7 @@ class Commands(PromptCommands, OptionsCommands, ModelCommands):
         screen, prompt = self._screen, self._screen.prompt
         selected = screen.get_selected_text() or prompt.selected_text
         if selected:
-            self._copy(selected, "The selection")
+            self.copy(selected, "The selection")
             screen.clear_selection()
             prompt.move_cursor(prompt.cursor_location)
         elif self._stop():
@@ -183,12 +184,12 @@ class Commands(PromptCommands, OptionsCommands, ModelCommands):
     def _toggle(self, name: str, setting: str) -> None:
         panels = self._screen.panels
         if panels.toggle(name):
-            self._keep({setting: panels.beside[name]})
+            self.keep({setting: panels.beside[name]})
         if not (panels.is_beside(name) or panels.is_over(name)):
             self._screen.prompt.focus()
 
     def do_help(self, _: str) -> None:
-        self._screen.app.push_screen(TextScreen("Keys and commands", help_text()))
+        self._screen.app.push_screen(TextScreen("Keys and commands", help_text(self._screen.keymap)))
 
     def do_plan(self, _: str) -> None:
         if not self._screen.plan:
@@ -227,7 +228,7 @@ class Commands(PromptCommands, OptionsCommands, ModelCommands):
         self._screen.engine.set_modes(modes)
         self._screen.flash.say(f"{news}; the engine panel (f4) shows what is in force.")
         self._screen.sample_now()
-        self._keep({f.name: getattr(modes, f.name) for f in fields(Modes)})
+        self.keep({f.name: getattr(modes, f.name) for f in fields(Modes)})
 
     # Chats
 
@@ -273,7 +274,7 @@ class Commands(PromptCommands, OptionsCommands, ModelCommands):
 
     def keep_theme(self, name: str) -> None:
         """The theme was changed: it is kept for the next start."""
-        self._keep({"theme": name})
+        self.keep({"theme": name})
 
     # Text out
 
@@ -295,11 +296,12 @@ class Commands(PromptCommands, OptionsCommands, ModelCommands):
         reply = self._screen.chat.last_reply()
         if reply is None:
             raise UserError("There is no reply to copy yet.")
-        self._copy(reply.text, "The last reply")
+        self.copy(reply.text, "The last reply")
 
     do_copy_here = do_copy
 
-    def _copy(self, text: str, what: str) -> None:
+    def copy(self, text: str, what: str) -> None:
+        """Copies a text, and says what was done with it."""
         self._screen.app.copy_to_clipboard(text)  # for pasting in this app, and OSC 52 as it is
         self._screen.run_worker(self.told(self._copied(text, what)), group="copy")
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from .actions import BY_ID
 from .attachments import read_file
 from .completion import Choice, Kind, Source, Token, command_choices, fixed_choices, token_at
 from .files import FileIndex
@@ -41,7 +40,7 @@ class Completer:
             return
         self._left = None
         if token.kind is Kind.COMMAND:
-            screen.menu.show(command_choices(token.text, lambda id: BY_ID[id].keys))
+            screen.menu.show(command_choices(token.text, screen.keymap.of))
         elif token.kind is Kind.FILE or (token.action is not None and token.action.id in self._sources):
             self._wanted = token
             if not self._looking:

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import pytest
@@ -90,8 +90,10 @@ def start(tmp_path: Path, tiny_model: Callable[[str], Path]) -> Start:
         resume: int | None = None,
         load: bool = True,
         sections: Sections = Sections(),  # noqa: B008 (frozen)
+        engine_log: bool = False,
     ) -> AsyncIterator[Running]:
         engine = engine or EngineOptions(gpu=-1, threads=1, context=512)
+        engine = replace(engine, log=tmp_path / "engine.log") if engine_log else engine
         settings = settings or Settings(temperature=0.0, max_tokens=24)
         defaults = Settings()
         chosen = {f.name: getattr(settings, f.name) for f in fields(Settings)}

@@ -8,6 +8,7 @@ from strata_tui.ui.actions import ACTIONS, BY_SLASH, Where, as_message, bindings
 from strata_tui.ui.commands import Commands
 from strata_tui.ui.help_text import help_text
 from strata_tui.ui.screens.edit_screen import EditScreen
+from strata_tui.ui.screens.log import LogScreen
 from strata_tui.ui.screens.models import ModelsScreen
 from strata_tui.ui.screens.options import OptionsScreen
 
@@ -38,6 +39,7 @@ def test_every_action_can_be_done() -> None:
         Where.OPTIONS: OptionsScreen,
         Where.EDIT: EditScreen,
         Where.MODELS: ModelsScreen,
+        Where.LOG: LogScreen,
     }
     missing = [a.id for a in ACTIONS if not callable(getattr(doers.get(a.where, Commands), f"do_{a.id}", None))]
     assert missing == []

@@ -43,6 +43,7 @@ from ..chat import Chat, RunningReply
 from ..commands import Commands
 from ..completer import Completer
 from ..joined import joined
+from ..keymap import resolve_keys
 from ..loader import Loader
 from ..options import Options
 from ..panels import CHATS, ENGINE, Panels
@@ -101,6 +102,9 @@ class ChatScreen(Screen[None]):
         self.options = Options(self, options.given)
         self.chat = Chat(system=self.options.system())
         self._told: deque[Event] = deque()  # events of our own, from any thread
+        self.keymap = resolve_keys(options.given.sections.keys)
+        self.mouse = options.settings.mouse
+        self.log_path = options.engine.log
         self.shelf = Shelf(options.given.sections.folders, options.settings.model, options.engine, self._held)
         self.loader = Loader(engine, options.model, self._told.append)
         self.replies = Replies(engine, store)
@@ -131,7 +135,7 @@ class ChatScreen(Screen[None]):
         menu = Menu(id="menu")
         yield menu
         yield AttachmentsBar(id="attachments")
-        yield Prompt(id="prompt", menu=menu)
+        yield Prompt(id="prompt", menu=menu, keymap=self.keymap)
         yield Footer(compact=True, show_command_palette=False)
         yield TooSmall()
 

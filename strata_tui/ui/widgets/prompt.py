@@ -12,9 +12,10 @@ from textual.message import Message
 from textual.widgets import TextArea
 
 from ...text import clean
-from ..actions import BY_ID, Where, as_message, bindings, completions, parse_slash
+from ..actions import Where, as_message, bindings, completions, parse_slash
 from ..attachments import PASTE_LIMIT, Attachment, attachment, joined, parted
 from ..bursts import HOLD_SECONDS, Burst
+from ..keymap import DEFAULT, Keymap
 from ..prompt_history import PromptHistory
 from .menu import Menu
 
@@ -63,7 +64,7 @@ class Prompt(TextArea, inherit_bindings=False):
     class MenuLeft(Message):
         """The menu was closed by a key."""
 
-    def __init__(self, id: str | None = None, menu: Menu | None = None) -> None:
+    def __init__(self, id: str | None = None, menu: Menu | None = None, keymap: Keymap = DEFAULT) -> None:
         super().__init__(
             id=id,
             soft_wrap=True,
@@ -73,6 +74,7 @@ class Prompt(TextArea, inherit_bindings=False):
         )
         self.sent = PromptHistory()
         self._menu = menu
+        self._keymap = keymap
         self._attached: list[Attachment] = []
         self._burst = Burst()
         self._held = 0  # a number for each enter that waits for what follows it; 0: none waits
@@ -93,14 +95,19 @@ class Prompt(TextArea, inherit_bindings=False):
         if self._menu is not None and self._menu.open and self._menu_key(event.key, self._menu):
             event.stop()
             event.prevent_default()
-        elif event.key in BY_ID["send"].keys:
+        elif event.key in self._keymap.of("send"):
             event.stop()
             event.prevent_default()
             self._enter()
-        elif event.key in BY_ID["new_line"].keys:
+        elif event.key in self._keymap.of("new_line"):
             event.stop()
             event.prevent_default()
             self.new_line()
+        elif event.key in self._keymap.chosen:
+            # a key of the person's own, which the text area may use for something else
+            event.stop()
+            event.prevent_default()
+            self.call_later(self.app.run_action, f"screen.perform('{self._keymap.chosen[event.key]}')")
         elif event.character is not None and unicodedata.category(event.character) == "Cf":
             # joiners and direction marks: text to the person, not printable to the text area, which drops them
             event.stop()
@@ -119,7 +126,7 @@ class Prompt(TextArea, inherit_bindings=False):
         elif key == "escape":
             menu.close()
             self.post_message(self.MenuLeft())
-        elif key in BY_ID["send"].keys and (menu.moved or not self._complete(menu)):
+        elif key in self._keymap.of("send") and (menu.moved or not self._complete(menu)):
             self.post_message(self.MenuWanted(submit=True))
         else:
             return False
