@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from . import __version__
-from .commands import ask, bench, chat, doctor, export, imports, models, sessions
+from .commands import ask, bench, chat, doctor, export, imports, models, pull, sessions
 from .errors import UserError
 
 COMMANDS = {
@@ -25,6 +25,7 @@ COMMANDS = {
     "export": export,
     "import": imports,
     "models": models,
+    "pull": pull,
     "bench": bench,
     "doctor": doctor,
 }

@@ -9,7 +9,7 @@ import contextlib
 import math
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from pathlib import Path
@@ -22,6 +22,7 @@ from .engine.events import Sampling
 from .engine.modes import Modes, Pinning, Residency, StagerProfile
 from .engine.options import EngineOptions
 from .errors import UserError
+from .sections import PER_MODEL, Sections, take_sections, take_table
 
 APP = "strata-tui"
 AUTO = "auto"  # as text: leave it to the memory plan (None)
@@ -45,6 +46,11 @@ def cache_dir() -> Path:
 def profile_dir() -> Path:
     """The models' usage profiles."""
     return cache_dir() / "profiles"
+
+
+def models_dir() -> Path:
+    """Where `strata-tui pull` puts models (STRATA_TUI_MODELS)."""
+    return _folder("MODELS", data_dir() / "models")
 
 
 def log_dir() -> Path:
@@ -92,7 +98,7 @@ class Spec:
         if self.kind is bool:
             return "on or off" if typed else "true or false"
         if self.kind is str:
-            return "text"
+            return "text" + (", or auto" if self.auto else "")
         if self.kind is Path:
             return "a path, or auto for the demo model"
         word = "a whole number" if self.kind is int else "a number"
@@ -177,13 +183,20 @@ class Settings:
     top_k: int | None = field(default=None, metadata=_is("sampling", int, 0, 2**24))
     top_p: float | None = field(default=None, metadata=_is("sampling", float, 0, 1))
     min_p: float | None = field(default=None, metadata=_is("sampling", float, 0, 1))
+    top_n_sigma: float | None = field(default=None, metadata=_is("sampling", float, 0, 100))
+    typical_p: float | None = field(default=None, metadata=_is("sampling", float, 0, 1))
     repeat_penalty: float | None = field(default=None, metadata=_is("sampling", float, 0.1, 10))
+    presence_penalty: float | None = field(default=None, metadata=_is("sampling", float, -2, 2))
+    frequency_penalty: float | None = field(default=None, metadata=_is("sampling", float, -2, 2))
+    penalty_window: int | None = field(default=None, metadata=_is("sampling", int, 0, 2**16))
     seed: int | None = field(default=None, metadata=_is("sampling", int, 0, 2**32 - 2))
     max_tokens: int | None = field(default=None, metadata=_is("sampling", int, 1, 2**24))
+    thinking: str | None = field(default=None, metadata=_is("sampling", str))  # a word of the model's chat template
 
     theme: str = field(default="", metadata=_is("screen", str))  # "": the default theme
     sidebar: bool = field(default=True, metadata=_is("screen", bool))
     panel: bool = field(default=True, metadata=_is("screen", bool))
+    mouse: bool = field(default=True, metadata=_is("screen", bool))  # off: the terminal selects text by itself
 
     @property
     def modes(self) -> Modes:
@@ -218,6 +231,27 @@ class Settings:
         )
 
 
+SPECS: Mapping[str, Spec] = {f.name: replace(f.metadata["spec"], auto=f.default is None) for f in fields(Settings)}
+# What a chat, or a model in the settings file, may have of its own.
+OWN = ("system", *(name for name, spec in SPECS.items() if spec.section == "sampling"))
+
+
+@dataclass(slots=True)
+class Given:
+    """What was set, by where it was set: names of Settings and their values. Nothing else is in the tables."""
+
+    file: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    flags: dict[str, Any] = field(default_factory=dict)
+    per_model: dict[str, dict[str, Any]] = field(default_factory=dict)  # of the file: a model's name or key -> values
+    sections: Sections = field(default_factory=Sections)
+
+    @property
+    def settings(self) -> Settings:
+        """All together."""
+        return Settings(**{**self.file, **self.environment, **self.flags})
+
+
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
     """What the chat screen is started with."""
@@ -228,20 +262,26 @@ class ChatOptions:
     resume: int | None = None  # id of the chat to open; None: a new one
     store: Path = field(default_factory=store_path)  # the chat database
     settings_file: Path = field(default_factory=config_file)  # where `save` writes
-
-
-SPECS: Mapping[str, Spec] = {f.name: replace(f.metadata["spec"], auto=f.default is None) for f in fields(Settings)}
+    given: Given = field(default_factory=Given)
 
 
 def load_settings(
     flags: Mapping[str, str] | None = None, path: Path | None = None, environ: Mapping[str, str] | None = None
 ) -> Settings:
     """Settings from file, environment and flags (setting name -> text as typed). Raises UserError."""
-    settings = read_file(path or config_file())
+    return load_given(flags, path, environ).settings
+
+
+def load_given(
+    flags: Mapping[str, str] | None = None, path: Path | None = None, environ: Mapping[str, str] | None = None
+) -> Given:
+    """The same, by where each setting comes from. Raises UserError."""
+    given = read_given(path or config_file())
     env = os.environ if environ is None else environ
-    given = {name: env[_ENV + name.upper()] for name in SPECS if env.get(_ENV + name.upper())}
-    settings = _apply_text(settings, given, lambda name: f"The variable {_ENV}{name.upper()}")
-    return _apply_text(settings, flags or {}, flag_of)
+    texts = {name: env[_ENV + name.upper()] for name in SPECS if env.get(_ENV + name.upper())}
+    given.environment = _parsed(texts, lambda name: f"The variable {_ENV}{name.upper()}")
+    given.flags = _parsed(flags or {}, flag_of)
+    return given
 
 
 def flag_of(name: str) -> str:
@@ -251,33 +291,49 @@ def flag_of(name: str) -> str:
 
 def read_file(path: Path) -> Settings:
     """Defaults, overlaid by the settings file where there is one. Raises UserError."""
+    return read_given(path).settings
+
+
+def read_given(path: Path) -> Given:
+    """What the settings file sets; nothing where there is none. Raises UserError."""
     try:
         with path.open("rb") as stream:
             data = tomllib.load(stream)
     except FileNotFoundError:
-        return Settings()
+        return Given()
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"The settings file {path} is not valid TOML: {error}.") from error
     except OSError as error:
         raise UserError(f"The settings file {path} cannot be read: {error.strerror}.") from error
-    values: dict[str, Any] = {}
+    given = Given(sections=take_sections(data, path))
+    for name, table in take_table(data, PER_MODEL, path).items():
+        if not isinstance(table, dict):
+            raise UserError(f"{path}: {PER_MODEL}.{name} = {_show(table)} must be a section.")
+        given.per_model[name] = {}
+        for key, value in table.items():
+            if key not in OWN:
+                raise UserError(f"{path}: unknown key {PER_MODEL}.{name}.{key}; the keys are {', '.join(OWN)}.")
+            what = f"{path}: {PER_MODEL}.{name}.{key} = {_show(value)}"
+            given.per_model[name][key] = _checked(SPECS[key], value, what)
     for section, key, value in _entries(data, path):
         spec = SPECS.get(key)
         if spec is None or spec.section != section:
             known = ", ".join(_dotted(n, s) for n, s in SPECS.items())
             raise UserError(f"{path}: unknown key {_join(section, key)} = {_show(value)}; the keys are {known}.")
-        values[key] = _checked(spec, value, f"{path}: {_dotted(key, spec)} = {_show(value)}")
-    model = values.get("model")
+        checked = _checked(spec, value, f"{path}: {_dotted(key, spec)} = {_show(value)}")
+        if checked is not None:  # auto is as if it were not there
+            given.file[key] = checked
+    model = given.file.get("model")
     if model is not None:
-        values["model"] = path.parent / model  # a relative path is relative to the file that names it
-    return Settings(**values)
+        given.file["model"] = path.parent / model  # a relative path is relative to the file that names it
+    return given
 
 
-def save(changes: Mapping[str, object], path: Path | None = None) -> None:
+def save(changes: Mapping[str, object], path: Path | None = None, model: str = "") -> None:
     """Writes some settings (name -> value; None: auto), keeping comments and the other keys.
 
-    Atomic, and safe beside a second instance that saves at the same time. Raises UserError when the
-    file cannot be written, or is not valid (it is then left as it is).
+    `model`: only for the model of that name or key. Atomic, and safe beside a second instance that saves at
+    the same time. Raises UserError when the file cannot be written, or is not valid (it is then left as it is).
     """
     import tomlkit
 
@@ -290,20 +346,29 @@ def save(changes: Mapping[str, object], path: Path | None = None) -> None:
             for name, value in changes.items():
                 spec = SPECS[name]
                 plain = _plain(_checked(spec, value, f"{_dotted(name, spec)} = {_show(value)}"))
-                table: Any = doc
-                if spec.section:
-                    if spec.section not in doc:
-                        if plain is None:
-                            continue
-                        doc[spec.section] = tomlkit.table()
-                    table = doc[spec.section]
-                if plain is not None:
-                    table[name] = plain
-                elif name in table:
-                    del table[name]
+                place = [PER_MODEL, model] if model else [spec.section] if spec.section else []
+                _put(doc, place, name, plain)
             write_atomic(path, tomlkit.dumps(doc))
     except OSError as error:
         raise UserError(f"The settings file {path} cannot be written: {error.strerror}.") from error
+
+
+def _put(doc: Any, place: list[str], name: str, plain: object) -> None:
+    """Sets a key in the table at `place`, which is made where it is missing; None removes the key."""
+    import tomlkit
+
+    table = doc
+    for number, part in enumerate(place):
+        if part not in table:
+            if plain is None:
+                return
+            last = number == len(place) - 1
+            table[part] = tomlkit.table(is_super_table=not last)
+        table = table[part]
+    if plain is not None:
+        table[name] = plain
+    elif name in table:
+        del table[name]
 
 
 def save_switches(modes: Modes, path: Path | None = None) -> None:
@@ -311,14 +376,14 @@ def save_switches(modes: Modes, path: Path | None = None) -> None:
     save({f.name: getattr(modes, f.name) for f in fields(Modes)}, path)
 
 
-def _apply_text(settings: Settings, given: Mapping[str, str], origin: Any) -> Settings:
+def _parsed(texts: Mapping[str, str], origin: Callable[[str], str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for name, text in given.items():
+    for name, text in texts.items():
         try:
             values[name] = SPECS[name].parse(text)
         except ValueError:
             raise UserError(f"{origin(name)} is {text!r}; allowed: {SPECS[name].allowed(typed=True)}.") from None
-    return replace(settings, **values)
+    return values
 
 
 def _entries(data: Mapping[str, Any], path: Path) -> Iterator[tuple[str, str, Any]]:

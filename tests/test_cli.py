@@ -369,8 +369,11 @@ def test_models(cli: Cli, tmp_path: Path) -> None:
     (warning,) = done.stderr.splitlines()
     assert "left out" in warning
     assert "broken.gguf" in warning
-    (record,) = json.loads(cli("models", "--json", str(folder)).stdout)
+    record, broken = json.loads(cli("models", "--json", "--plan", str(folder)).stdout)
     assert (record["n_experts"], record["context_trained"], record["expert_bytes"]) == (4, 2048, 3 * 4 * 8 * 8 * 4)
+    assert record["plan"]["slots"] < record["plan"]["experts"] == 4
+    assert broken["path"].endswith("broken.gguf") and "not a GGUF" in broken["problem"]
+    assert "2 of 4 slots, 2048 ctx" in cli("models", "--plan", str(folder)).stdout
 
 
 def test_no_models(cli: Cli, tmp_path: Path) -> None:

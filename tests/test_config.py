@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from strata_tui import config
-from strata_tui.config import SPECS, Settings, load_settings, save, save_switches
+from strata_tui.config import SPECS, Settings, load_given, load_settings, save, save_switches
 from strata_tui.engine.events import Sampling
 from strata_tui.engine.modes import Modes, Pinning, Residency, StagerProfile
 from strata_tui.errors import UserError
@@ -59,13 +59,20 @@ def test_every_setting_can_be_in_the_file(file: Path) -> None:
         top_k = 20
         top_p = 0.9
         min_p = 0.0
+        top_n_sigma = 1.5
+        typical_p = 0.98
         repeat_penalty = 1.1
+        presence_penalty = 0.5
+        frequency_penalty = -0.5
+        penalty_window = 128
+        thinking = "off"
         seed = 7
         max_tokens = 100
         [screen]
         theme = "strata-light"
         sidebar = false
         panel = false
+        mouse = false
         """
     )
     settings = load(file)
@@ -94,16 +101,23 @@ def test_every_setting_can_be_in_the_file(file: Path) -> None:
         top_k=20,
         top_p=0.9,
         min_p=0.0,
+        top_n_sigma=1.5,
+        typical_p=0.98,
         repeat_penalty=1.1,
+        presence_penalty=0.5,
+        frequency_penalty=-0.5,
+        penalty_window=128,
+        thinking="off",
         seed=7,
         max_tokens=100,
         theme="strata-light",
         sidebar=False,
         panel=False,
+        mouse=False,
     )
     written = file.read_text()
     assert [n for n in SPECS if f"{n} =" not in written] == []  # a new setting belongs in this test
-    assert settings.sampling == Sampling(0.0, 20, 0.9, 0.0, 1.1, 7, 100)
+    assert settings.sampling == Sampling(0.0, 20, 0.9, 0.0, 1.5, 0.98, 1.1, 0.5, -0.5, 128, 7, 100, "off")
     assert settings.modes == Modes(Pinning.ON, StagerProfile.SSD, Residency.ADAPTIVE)
 
 
@@ -278,3 +292,60 @@ def test_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert config.config_file() == tmp_path / "other.toml"
     assert config.config_dir() == tmp_path
     assert not list(tmp_path.iterdir())  # asking creates nothing
+
+
+def test_where_each_setting_comes_from(file: Path) -> None:
+    file.write_text('[engine]\nslots = 3\nbatch = 64\n[sampling]\ntop_k = "auto"\ntemperature = 1.0\n')
+    given = load_given({"slots": "5", "temperature": "auto"}, file, {"STRATA_TUI_BATCH": "32"})
+    assert given.file == {"slots": 3, "batch": 64, "temperature": 1.0}
+    assert given.environment == {"batch": 32} and given.flags == {"slots": 5, "temperature": None}
+    assert (given.settings.slots, given.settings.batch, given.settings.temperature) == (5, 32, None)
+
+
+def test_sections_with_names_of_ones_own(file: Path) -> None:
+    file.write_text(
+        """
+        [keys]
+        chats = "f3, alt+c"
+        help = []
+        [models]
+        folders = ["~/models", "beside"]
+        [per_model."Big One"]
+        temperature = 0.3
+        system = "Think first."
+        """
+    )
+    given = load_given({}, file, {})
+    assert given.sections.keys == {"chats": ("f3", "alt+c"), "help": ()}
+    assert given.sections.folders == (Path.home() / "models", file.parent / "beside")
+    assert given.per_model == {"Big One": {"temperature": 0.3, "system": "Think first."}}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("keys = 3", "keys must be a section, written [keys]"),
+        ("[keys]\nhelp = 1", "keys.help must be a text or a list of texts"),
+        ("[models]\nfolder = 'x'", "unknown key models.folder; the only key there is folders"),
+        ("[per_model]\nx = 1", "per_model.x = 1 must be a section"),
+        ("[per_model.x]\nslots = 1", "unknown key per_model.x.slots; the keys are system, temperature"),
+        ("[per_model.x]\ntop_p = 2", "per_model.x.top_p = 2 is not allowed; allowed: a number from 0 to 1"),
+    ],
+)
+def test_faults_in_these_sections_are_named(file: Path, text: str, reason: str) -> None:
+    file.write_text(text)
+    with pytest.raises(UserError, match=re.escape(reason)):
+        load(file)
+
+
+def test_a_models_own_values_are_written_and_taken_back(file: Path) -> None:
+    file.write_text("# mine\nmodel = 'a.gguf'\n[per_model.other]\ntop_k = 3\n")
+    save({"temperature": 0.5, "system": "Be brief."}, file, model="Big One 2.0")
+    assert load_given({}, file, {}).per_model["Big One 2.0"] == {"temperature": 0.5, "system": "Be brief."}
+    save({"temperature": None}, file, model="Big One 2.0")
+    save({"temperature": None}, file, model="never heard of")
+    given = load_given({}, file, {})
+    assert given.per_model == {"other": {"top_k": 3}, "Big One 2.0": {"system": "Be brief."}}
+    assert file.read_text().startswith("# mine\n")
+    with pytest.raises(UserError, match="top_p = 3"):
+        save({"top_p": 3}, file, model="x")

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..config import ChatOptions, config_file, log_dir, store_path
 from ..errors import UserError
 from ..term.size import START_SIZE, terminal_size
-from .flags import add_engine_flags, add_setting, check_model_file, checked_log, settings_of
+from .flags import add_engine_flags, add_setting, check_model_file, checked_log, given_of, settings_of
 
 HELP = "Chat (the default command)."
 
@@ -18,7 +18,17 @@ HELP = "Chat (the default command)."
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-c", "--continue", dest="last", action="store_true", help="go on with the last chat")
     parser.add_argument("--resume", metavar="ID", type=chat_id, help="go on with this chat; see strata-tui sessions")
+    add_setting(parser, "system", "TEXT", "the system prompt of new chats", "-s")
     add_setting(parser, "theme", "NAME", "colours of the screen")
+    add_setting(parser, "mouse", "on|off", "report the mouse to the chat; off: the terminal selects text by itself")
+    parser.add_argument(
+        "--no-mouse",
+        dest="mouse",
+        action="store_const",
+        const="off",
+        default=argparse.SUPPRESS,
+        help="the same as --mouse off",
+    )
     add_engine_flags(parser)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
 
@@ -52,7 +62,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run_screen(args: argparse.Namespace) -> int:
-    settings = settings_of(args)
+    given = given_of(args)
+    settings = given.settings
     log = _log(args)
     options = ChatOptions(
         settings=settings,
@@ -61,6 +72,7 @@ def _run_screen(args: argparse.Namespace) -> int:
         resume=args.resume,
         store=store_path(),
         settings_file=config_file(),
+        given=given,
     )
     from ..term.stderr_guard import install
 

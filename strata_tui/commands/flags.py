@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..config import SPECS, Settings, flag_of, load_settings
+from ..config import SPECS, Given, Settings, flag_of, load_given
 from ..engine.gguf_file import open_gguf
 from ..errors import UserError
 
@@ -54,7 +54,12 @@ def add_setting(group: argparse._ActionsContainer, name: str, metavar: str, text
 
 def settings_of(args: argparse.Namespace) -> Settings:
     """Defaults, settings file, environment and flags together. Raises UserError."""
-    return load_settings({n: str(getattr(args, n)) for n in SPECS if hasattr(args, n)})
+    return given_of(args).settings
+
+
+def given_of(args: argparse.Namespace) -> Given:
+    """The same, by where each setting comes from. Raises UserError."""
+    return load_given({n: str(getattr(args, n)) for n in SPECS if hasattr(args, n)})
 
 
 def log_of(args: argparse.Namespace) -> Path | None:

@@ -3,89 +3,109 @@
 from __future__ import annotations
 
 import argparse
-import os
-import re
 import sys
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config import cache_dir, load_settings
+from ..config import load_given
 from ..errors import UserError
 
 if TYPE_CHECKING:
+    from ..catalog.scan import Found
     from ..engine.gguf_info import GgufInfo
+    from ..engine.options import EngineOptions
 
-HELP = "List GGUF files of folders, or of the Hugging Face and llama.cpp caches."
-
-_LATER_SHARD = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")
+HELP = "List the models of folders, or of all the usual places."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folders", nargs="*", metavar="FOLDER", type=Path, help="default: the caches")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument(
+        "folders",
+        nargs="*",
+        metavar="FOLDER",
+        type=Path,
+        help="default: the folders of the settings, of Hugging Face, llama.cpp, LM Studio and Ollama",
+    )
+    parser.add_argument("--json", action="store_true", help="as JSON, with those that cannot be used")
+    parser.add_argument("--plan", action="store_true", help="with what the memory plan would be here")
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..engine.gguf_info import read_info
+    from ..catalog.places import Kind, Place, places
+    from ..catalog.scan import scan
 
     for folder in args.folders:
         if not folder.is_dir():
             raise UserError(f"There is no folder {folder}.")
-    folders = args.folders or default_folders(load_settings().model)
-    found: list[GgufInfo] = []
-    for path in find_models(folders):
-        try:
-            found.append(read_info(path))
-        except UserError as error:
-            print(f"strata-tui: left out: {error}", file=sys.stderr)
+    given = load_given()
+    settings = given.settings
+    where = [Place(Kind.OWN, folder) for folder in args.folders]
+    where = where or places(given.sections.folders, settings.model)
+    planned = Planned(settings.engine_options()) if args.plan else None
+    found = list(scan(where))
     if args.json:
         import json
 
-        print(json.dumps([_record(info) for info in found], ensure_ascii=False, indent=2))
+        print(json.dumps([_record(one, planned) for one in found], ensure_ascii=False, indent=2))
         return 0
-    if not found:
-        print(f"No GGUF files in {', '.join(map(str, folders))}.", file=sys.stderr)
-    for info in found:
-        print(_line(info))
+    for one in found:
+        if one.info is None:
+            print(f"strata-tui: left out: {one.problem}", file=sys.stderr)
+        else:
+            print(_line(one, one.info, planned))
+    if not any(one.info for one in found):
+        print(f"No GGUF files in {', '.join(str(place.folder) for place in where)}.", file=sys.stderr)
     return 0
 
 
-def default_folders(model: Path | None) -> list[Path]:
-    """Where models usually are: the caches of others, ours, and beside the settings' model."""
-    home = Path.home()
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
-    hub = os.environ.get("HF_HUB_CACHE") or Path(os.environ.get("HF_HOME") or cache / "huggingface") / "hub"
-    folders = [Path(hub), Path(os.environ.get("LLAMA_CACHE") or cache / "llama.cpp"), cache_dir()]
-    if model is not None:
-        folders.append(model.parent)
-    return folders
+class Planned:
+    """The memory plans of models, on this machine as it is now."""
+
+    def __init__(self, options: EngineOptions) -> None:
+        from ..catalog.estimate import machine
+
+        self._options = options
+        self._machine = machine(options)
+
+    def text(self, info: GgufInfo) -> str:
+        """Slots and context, or that it does not fit."""
+        record = self.record(info)
+        if "problem" in record:
+            return "does not fit"
+        slots = f"{record['slots']} of {record['experts']} slots, " if record["experts"] else ""
+        return f"{slots}{record['context']} ctx"
+
+    def record(self, info: GgufInfo) -> dict[str, object]:
+        """The plan's numbers, or why there is none."""
+        from ..catalog.estimate import estimate
+
+        try:
+            plan = estimate(info, self._machine, self._options)
+        except UserError as error:
+            return {"problem": str(error)}
+        return {
+            "slots": plan.slots,
+            "experts": plan.n_experts,
+            "context": plan.context,
+            "bytes": info.trunk_bytes + plan.kv + plan.compute + plan.arena,
+            "usable": plan.usable,
+        }
 
 
-def find_models(folders: Iterable[Path]) -> Iterator[Path]:
-    """GGUF files below the folders, each file once, of a split model the first shard only."""
-    seen: set[str] = set()
-    for folder in folders:
-        for root, subfolders, names in os.walk(folder):
-            subfolders.sort()
-            for name in sorted(names):
-                path = Path(root, name)
-                if name.endswith(".gguf") and not _LATER_SHARD.search(name) and path.is_file():
-                    real = os.path.realpath(path)
-                    if real not in seen:
-                        seen.add(real)
-                        yield path
-
-
-def _line(info: GgufInfo) -> str:
+def _line(found: Found, info: GgufInfo, planned: Planned | None) -> str:
     experts = f"{info.n_experts} experts, {info.n_experts_used} used" if info.n_experts else "dense"
     size = f"{info.file_bytes / 2**30:.2f} GiB"
-    return f"{size:>11}  {info.architecture:<12} {info.quantization:<8} {experts:<24} {info.path}"
+    plan = f"{planned.text(info):<34} " if planned else ""
+    return f"{size:>11}  {info.architecture:<12} {info.quantization:<8} {experts:<24} {plan}{found.path}"
 
 
-def _record(info: GgufInfo) -> dict[str, object]:
+def _record(found: Found, planned: Planned | None) -> dict[str, object]:
+    record: dict[str, object] = {"path": str(found.path), "place": found.kind.value, "called": found.name}
+    if found.info is None:
+        return record | {"problem": found.problem}
     names = (
         "name architecture quantization file_bytes trunk_bytes expert_bytes n_layers n_experts n_experts_used "
         "context_trained"
     )
-    return {"path": str(info.path)} | {name: getattr(info, name) for name in names.split()}
+    record |= {name: getattr(found.info, name) for name in names.split()}
+    return record | ({"plan": planned.record(found.info)} if planned else {})

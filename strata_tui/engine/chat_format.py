@@ -22,6 +22,7 @@ from ..errors import UserError
 from . import llama
 from .events import Message
 from .templates import builtin_template, jinja_formatter
+from .thinking import Variables, thinking_modes
 
 Part = tuple[str, bool]  # (text, whether it is thinking)
 PLAIN_STOPS = ("\nUser:",)
@@ -58,6 +59,8 @@ class ChatFormat:
         template = model.chat_template()
         self._plain = False
         self._merge_system = False
+        self.thinking: dict[str, Variables] = {}  # the ways of thinking that the template knows
+        self._variables: Variables = {}
         self._render = self._choose(template)
         named = [p for p in THINKING_PAIRS[1:] if template and p[1] in template]
         self._pairs = (THINKING_PAIRS[0], *named)
@@ -70,6 +73,13 @@ class ChatFormat:
             ids = model.tokenize(marker)
             if len(ids) == 1:
                 self._markers[ids[0]] = marker
+
+    def think(self, word: str | None) -> None:
+        """From here on prompts ask for this way of thinking; None: the template's own."""
+        if word is not None and word not in self.thinking:
+            known = f"it knows {', '.join(self.thinking)}" if self.thinking else "it knows none"
+            self.notices.append(f"Thinking {word} is not used: the model's chat template does not know it; {known}.")
+        self._variables = self.thinking.get(word or "", {})
 
     def prompt(self, messages: Sequence[Message]) -> Prompt:
         """Renders and tokenizes; raises UserError when the template refuses the conversation."""
@@ -111,7 +121,8 @@ class ChatFormat:
             try:
                 render = jinja_formatter(template, bos=self._bos, eos=self._model.token_text(self._model.eos))
                 render(_PROBE)
-                return render
+                self.thinking = thinking_modes(template, lambda variables: render(_PROBE, variables))
+                return lambda turns: render(turns, self._variables)
             except Exception as error:
                 if builtin_template(template, _PROBE) is not None:
                     self.notices.append(

@@ -38,17 +38,23 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Sampling parameters of one reply; None: what the model's file recommends, else the usual value
-    (engine/sampler.py). temperature 0 is greedy.
+    """Parameters of one reply; None: what the model's file recommends, else the usual value
+    (engine/sampler.py). temperature 0 is greedy. `thinking`: a word of ModelInfo.thinking.
     """
 
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
     min_p: float | None = None
+    top_n_sigma: float | None = None
+    typical_p: float | None = None
     repeat_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    penalty_window: int | None = None
     seed: int | None = None
     max_tokens: int | None = None
+    thinking: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,9 @@ class ModelInfo:
     experts_used: int
     context_trained: int
     context: int
+    key: str = ""  # names the file's content (engine/profile.py)
+    thinking: tuple[str, ...] = ()  # the ways of thinking that its chat template knows
+    recommended: tuple[tuple[str, float], ...] = ()  # its own sampling parameters: (name, value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ from .modes import Modes, ModesState, SwitchState
 from .options import EngineOptions
 from .plan import Machine, Plan, gib, make_plan, refit, ring_size
 from .prefix import Prefix
-from .profile import UsageProfile
+from .profile import UsageProfile, model_key
+from .sampler import recommended
 from .switches import Switches
 from .telemetry import Vram, physical_cores, process_rss, ram
 
@@ -191,7 +192,7 @@ def open_model(
             notices.append(hint)
         opened = OpenModel(
             info=info,
-            about=_about(info, context.size),
+            about=_about(info, context.size, formatter),
             plan=plan,
             device=machine.device,
             core=core,
@@ -295,7 +296,7 @@ def _device(name: str) -> native.DeviceInfo:
     return next(d for d in native.devices() if d.name == name)
 
 
-def _about(info: GgufInfo, context: int) -> ModelInfo:
+def _about(info: GgufInfo, context: int, formatter: ChatFormat) -> ModelInfo:
     return ModelInfo(
         path=str(info.path),
         name=info.name,
@@ -309,6 +310,9 @@ def _about(info: GgufInfo, context: int) -> ModelInfo:
         experts_used=info.n_experts_used,
         context_trained=info.context_trained or context,
         context=context,
+        key=model_key(info),
+        thinking=tuple(formatter.thinking),
+        recommended=tuple(recommended(info.metadata).items()),
     )
 
 

@@ -118,6 +118,7 @@ class Reply:
         opened, job = self._opened, self._job
         self._check_cancelled()
         LOG.start()
+        opened.format.think(job.sampling.thinking)
         prompt = opened.format.prompt(job.messages)
         for text in opened.format.take_notices():
             self._notice(text)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from .events import Sampling
 from .llama import Context, Model, library
-
-PENALTY_WINDOW = 64  # last tokens the repeat penalty looks at
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +18,12 @@ class Resolved:
     top_k: int = 40
     top_p: float = 0.95
     min_p: float = 0.05
-    repeat_penalty: float = 1.0
+    top_n_sigma: float = 0.0  # 0: off
+    typical_p: float = 1.0  # 1: off
+    repeat_penalty: float = 1.0  # 1: off
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    penalty_window: int = 64  # last tokens that the penalties look at
 
 
 _MODEL_KEYS = {
@@ -29,19 +32,28 @@ _MODEL_KEYS = {
     "top_p": "general.sampling.top_p",
     "min_p": "general.sampling.min_p",
     "repeat_penalty": "general.sampling.penalty_repeat",
+    "penalty_window": "general.sampling.penalty_last_n",
 }
+_WHOLE = ("top_k", "penalty_window")
+
+
+def recommended(metadata: Mapping[str, object]) -> dict[str, float]:
+    """The sampling parameters that a model's file recommends, as far as they can be used."""
+    values: dict[str, float] = {}
+    for name, key in _MODEL_KEYS.items():
+        own = metadata.get(key)
+        if isinstance(own, (int, float)) and math.isfinite(own) and own >= 0:
+            values[name] = int(own) if name in _WHOLE else float(own)
+    return values
 
 
 def resolve(sampling: Sampling, metadata: Mapping[str, object]) -> Resolved:
     """A chosen value counts first, then what the model's metadata recommends, then the usual one."""
-    values: dict[str, float] = {}
-    for name, key in _MODEL_KEYS.items():
-        chosen = getattr(sampling, name)
-        own = metadata.get(key)
+    values = recommended(metadata)
+    for f in fields(Resolved):
+        chosen = getattr(sampling, f.name)
         if chosen is not None:
-            values[name] = chosen
-        elif isinstance(own, (int, float)) and math.isfinite(own) and own >= 0:
-            values[name] = int(own) if name == "top_k" else float(own)
+            values[f.name] = chosen
     return Resolved(**values)  # type: ignore[arg-type]
 
 
@@ -53,15 +65,19 @@ class Sampler:
         self._lib = lib
         self._chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
         links = []
-        if sampling.repeat_penalty != 1.0:
-            links.append(
-                lib.llama_sampler_init_penalties(model.n_vocab, PENALTY_WINDOW, sampling.repeat_penalty, 0.0, 0.0)
-            )
+        self._window = sampling.penalty_window
+        penalties = (sampling.repeat_penalty, sampling.frequency_penalty, sampling.presence_penalty)
+        if self._window and penalties != (1.0, 0.0, 0.0):
+            links.append(lib.llama_sampler_init_penalties(model.n_vocab, self._window, *penalties))
         if sampling.temperature <= 0:
             links.append(lib.llama_sampler_init_greedy())
         else:
+            if sampling.top_n_sigma > 0:
+                links.append(lib.llama_sampler_init_top_n_sigma(sampling.top_n_sigma))
             if sampling.top_k > 0:
                 links.append(lib.llama_sampler_init_top_k(sampling.top_k))
+            if sampling.typical_p < 1:
+                links.append(lib.llama_sampler_init_typical(sampling.typical_p, 1))
             if sampling.top_p < 1:
                 links.append(lib.llama_sampler_init_top_p(sampling.top_p, 1))
             if sampling.min_p > 0:
@@ -73,7 +89,7 @@ class Sampler:
 
     def accept(self, tokens: Sequence[int]) -> None:
         """Lets the penalties see tokens that were not sampled here."""
-        for token in tokens[-PENALTY_WINDOW:]:
+        for token in tokens[-self._window :] if self._window else ():
             self._lib.llama_sampler_accept(self._chain, token)
 
     def sample(self, context: Context) -> int:

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from .llama import library
 
+_NONE: Mapping[str, object] = {}
 
-def jinja_formatter(template: str, *, bos: str, eos: str) -> Callable[[list[dict[str, str]]], str]:
+
+class Render(Protocol):
+    """Renders messages with variables of the template's own; raises what templates raise."""
+
+    def __call__(self, messages: list[dict[str, str]], variables: Mapping[str, object] = ...) -> str: ...
+
+
+def jinja_formatter(template: str, *, bos: str, eos: str) -> Render:
     """Renders messages ({"role", "content"}) with a Jinja template; it and its result raise what templates raise."""
     library()
     from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
     formatter = Jinja2ChatFormatter(template=template, eos_token=eos, bos_token=bos)
 
-    def render(messages: list[dict[str, str]]) -> str:
-        formatted: Any = formatter(messages=messages)  # type: ignore[arg-type]
+    def render(messages: list[dict[str, str]], variables: Mapping[str, object] = _NONE) -> str:
+        formatted: Any = formatter(messages=messages, **variables)  # type: ignore[arg-type]
         return str(formatted.prompt)
 
     return render

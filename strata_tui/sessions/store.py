@@ -117,6 +117,12 @@ class Store:
         while self._database.read("SELECT 1 FROM unindexed LIMIT 1"):
             self._write(search.index).result()
 
+    def sent_messages(self, most: int) -> list[str]:
+        """The last messages of persons, in all chats and branches that are not deleted, oldest first."""
+        sql = """SELECT text FROM messages m JOIN sessions s ON s.id = m.session_id
+            WHERE m.role = 'user' AND s.deleted_at IS NULL ORDER BY m.id DESC LIMIT ?"""
+        return [text for (text,) in reversed(self._database.read(sql, most))]
+
     # Writing: chats
 
     def create_session(self, *, title: str = "", system: str = "", model: str = "") -> Future[int]:

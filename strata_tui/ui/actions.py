@@ -18,8 +18,19 @@ class Where(Enum):
 
     CHAT = "Everywhere"
     PROMPT = "In the prompt"
+    ATTACHMENTS = "On the attachments (shift+tab from the prompt)"
     TRANSCRIPT = "In the transcript"
     CHATS = "In the list of chats"
+    PAGES = "On pages over the chat"
+    MODELS = "On the models"
+    OPTIONS = "On the options"
+    EDIT = "While editing the system prompt"
+    LOG = "In the engine log"
+
+    @property
+    def over(self) -> bool:
+        """Whether it covers the chat, whose keys do not count then."""
+        return self in (Where.PAGES, Where.MODELS, Where.OPTIONS, Where.EDIT, Where.LOG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +86,41 @@ ACTIONS: tuple[Action, ...] = (
     Action("export", "Write this chat to a file (tree, PATH)", ("alt+x",), "export", "md|html|json"),
     Action("import", "Take in chats of other programs", (), "import", "PATH"),
     Action("editor", "Write the message in your editor", ("ctrl+g",), "editor"),
+    Action("attach", "Attach a text file (also: @ and letters of its path)", (), "attach", "PATH"),
+    Action("detach", "Remove an attachment: the last, or by number", (), "detach", "N"),
     Action("copy", "Copy the last reply", ("alt+y",), "copy"),
     Action("think", "Fold or unfold thinking", ("alt+t",), "think"),
+    Action("options", "Options: system prompt, sampling, thinking", ("alt+o",), "options", "NAME"),
+    Action("set", "Set an option, for the chat, the model or all", (), "set", "NAME VALUE"),
+    Action("system", "Set or edit this chat's system prompt", (), "system", "TEXT"),
+    Action("thinking", "Thinking in this chat: next way, or the one given", (), "thinking", "on|off|low|high|auto"),
     Action("plan", "Show the memory plan", (), "plan"),
+    Action("model", "Models: choose one, or load the one named", ("alt+m",), "model", "NAME"),
+    Action("pull", "Fetch a model from the Hugging Face Hub", (), "pull", "REPO:QUANT"),
     Action("open", "Load the model again, or another", (), "open", "PATH"),
+    Action("log", "The engine's log", ("f12",), "log"),
+    Action("keys", "Show what the terminal sends for a key", (), "keys"),
+    Action("mouse", "Mouse on or off (off: drag selects text)", (), "mouse", "on|off"),
+    Action("redraw", "Draw the screen anew", ("ctrl+l",), "redraw"),
+    Action("suspend", "Back to the shell; fg returns", (), "suspend"),
     Action("theme", "Choose a theme", (), "theme", "NAME"),
     Action("page_up", "Scroll the transcript up", ("pageup",), palette=False),
     Action("page_down", "Scroll the transcript down", ("pagedown",), palette=False),
     Action("follow", "To the end, and follow it", ("ctrl+end",), "end"),
     Action("palette", "All actions", ("ctrl+p", "alt+p"), palette=False),
     Action("quit", "Quit", ("ctrl+q",), "quit"),
+    Action("attachment_left", "The one before", ("left", "h"), where=Where.ATTACHMENTS, palette=False),
+    Action("attachment_right", "The one after", ("right", "l"), where=Where.ATTACHMENTS, palette=False),
+    Action("attachment_open", "Read it", ("enter", "space"), footer="open", where=Where.ATTACHMENTS, palette=False),
+    Action("attachment_remove", "Remove it", ("delete", "x"), footer="remove", where=Where.ATTACHMENTS, palette=False),
+    Action(
+        "attachment_insert",
+        "Put its text into the prompt",
+        ("p",),
+        footer="unfold",
+        where=Where.ATTACHMENTS,
+        palette=False,
+    ),
     Action("line_up", "Up", ("up", "k"), where=Where.TRANSCRIPT, palette=False),
     Action("line_down", "Down", ("down", "j"), where=Where.TRANSCRIPT, palette=False),
     Action("top", "To the start", ("home", "g"), where=Where.TRANSCRIPT, palette=False),
@@ -101,6 +137,25 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "delete_chat", "Delete (u brings it back)", ("d", "delete"), footer="delete", where=Where.CHATS, palette=False
     ),
+    Action("page_close", "Close", ("escape",), footer="close", where=Where.PAGES, palette=False),
+    Action("models_up", "Up", ("up",), where=Where.MODELS, palette=False),
+    Action("models_down", "Down", ("down",), where=Where.MODELS, palette=False),
+    Action("models_page_up", "A page up", ("pageup",), where=Where.MODELS, palette=False),
+    Action("models_page_down", "A page down", ("pagedown",), where=Where.MODELS, palette=False),
+    Action("models_again", "Look again", ("ctrl+r",), where=Where.MODELS, palette=False),
+    Action("options_change", "Change", ("enter",), footer="change", where=Where.OPTIONS, palette=False),
+    Action("options_take_back", "Take back what is set", ("delete", "x"), where=Where.OPTIONS, palette=False),
+    Action("options_next", "For: chat, model, all", ("right", "l"), where=Where.OPTIONS, palette=False),
+    Action("options_previous", "The same, backwards", ("left", "h"), where=Where.OPTIONS, palette=False),
+    Action("log_level", "Next level", ("f12", "l"), footer="level", where=Where.LOG, palette=False),
+    Action("log_copy", "Copy what is shown, or the selection", ("y",), where=Where.LOG, palette=False),
+    Action("log_up", "Up", ("up", "k"), where=Where.LOG, palette=False),
+    Action("log_down", "Down", ("down", "j"), where=Where.LOG, palette=False),
+    Action("log_page_up", "A page up", ("pageup",), where=Where.LOG, palette=False),
+    Action("log_page_down", "A page down", ("pagedown", "space"), where=Where.LOG, palette=False),
+    Action("log_end", "To the end, and follow it", ("end", "G"), where=Where.LOG, palette=False),
+    Action("edit_keep", "Keep", ("ctrl+s",), footer="keep", where=Where.EDIT, palette=False),
+    Action("edit_editor", "Your editor", ("ctrl+g",), footer="editor", where=Where.EDIT, palette=False),
     Action("undelete_chat", "Bring back the one deleted last", ("u",), footer="undo", where=Where.CHATS, palette=False),
     Action("bin_chats", "The deleted chats", ("b",), footer="bin", where=Where.CHATS, palette=False),
 )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from collections import deque
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.theme import Theme
 
@@ -16,17 +18,25 @@ from ..config import ChatOptions
 from ..engine.engine import Engine
 from ..errors import UserError
 from ..sessions.store import Store
-from .actions import ACTIONS
+from .actions import ACTIONS, BY_ID, key_name
+from .keymap import UNBOUND
 from .screens.chat import ChatScreen
 from .themes import DEFAULT_THEME, load_themes, own_folder
 
+_log = logging.getLogger(__name__)
+_ANYWHERE = {"quit": "quit", "palette": "command_palette"}  # also while a page covers the chat
 
-class StrataApp(App[int]):
+
+class StrataApp(App[int], inherit_bindings=False):
     """The terminal app. `run` is what the command line calls."""
 
     TITLE = "strata-tui"
     CSS_PATH = "app.tcss"
     ENABLE_COMMAND_PALETTE = True
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(",".join(BY_ID[id].keys), action, BY_ID[id].label, show=False, id=id)
+        for id, action in _ANYWHERE.items()
+    ]
 
     def __init__(self, options: ChatOptions, engine: Engine, store: Store, problems: deque[Exception]) -> None:
         super().__init__()
@@ -39,6 +49,13 @@ class StrataApp(App[int]):
         for theme in found.themes.values():
             self.register_theme(theme)
         notices = [found.notice] if found.notice else []
+        keymap = self.chat_screen.keymap
+        self.set_keymap(keymap.textual())
+        for problem in (*keymap.problems, *keymap.notes):
+            _log.warning("%s", problem)
+        if keymap.problems:
+            more = len(keymap.problems) - 1
+            notices.append(keymap.problems[0] + (f" {more} more in /help." if more else ""))
         wanted = self._options.settings.theme or DEFAULT_THEME
         if wanted in self.available_themes:
             self.theme = wanted
@@ -67,8 +84,13 @@ class StrataApp(App[int]):
             return
         for action in ACTIONS:
             if action.palette:
-                help_text = "  ".join(filter(None, (" ".join(action.keys), action.usage)))
+                keys = " ".join(key_name(key) for key in self.chat_screen.keymap.of(action.id))
+                help_text = "  ".join(filter(None, (keys, action.usage)))
                 yield SystemCommand(action.label, help_text, partial(screen.start, action.id))
+
+    def get_key_display(self, binding: Binding) -> str:
+        """A key as the footer shows it; nothing for an action without one."""
+        return "" if binding.key == UNBOUND else binding.key_display or key_name(binding.key)
 
     async def action_quit(self) -> None:
         """Quits as the table's action does: everything is stored first."""
@@ -87,7 +109,7 @@ def run(options: ChatOptions) -> int:
             app = StrataApp(options, engine, store, problems)
             # A ctrl+c that comes while the terminal is given back must not end the program half-way.
             app.chat_screen.before_exit = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)
-            app.run()
+            app.run(mouse=options.settings.mouse)
         finally:
             engine.close()
     if app.chat_screen.failure:  # no model was open at the end

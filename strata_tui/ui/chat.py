@@ -59,13 +59,14 @@ class Chat:
     session: int | None = None
     title: str = ""
     system: str = ""
+    options: dict[str, object] = field(default_factory=dict)  # of its own; see ui/options.py
     turns: list[Turn] = field(default_factory=list)
     _storing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @classmethod
     def of(cls, info: SessionInfo, rows: Sequence[MessageRow]) -> Chat:
         """A stored chat with the messages of its shown branch."""
-        return cls(info.id, info.title, info.system, [Turn.of(row) for row in rows])
+        return cls(info.id, info.title, info.system, dict(info.options), [Turn.of(row) for row in rows])
 
     @property
     def shown_title(self) -> str:
@@ -78,6 +79,8 @@ class Chat:
             if self.session is None:
                 new = store.create_session(title=self.title, system=self.system, model=model)
                 self.session = await asyncio.wrap_future(new)
+                if self.options:
+                    await asyncio.wrap_future(store.set_options(self.session, self.options))
             return self.session
 
     def add_user(self, text: str, created: float, message: int) -> Turn:

@@ -57,7 +57,7 @@ class Chats:
         async with self._changing:
             await self.keep_draft()
             self.elsewhere = None
-            await self._show(Chat(system=self._screen.settings.system), "")
+            await self._show(Chat(system=self._screen.options.system()), "")
 
     async def open(self, session: int, message: int | None = None) -> None:
         """Shows a stored chat, with what was typed there and not sent; goes to a message, in its branch."""
@@ -79,7 +79,7 @@ class Chats:
             raise UserError("This chat was deleted; /bin brings it back.")
         await self.keep_draft()
         if session == screen.chat.session:
-            info = replace(info, draft=screen.prompt.text)
+            info = replace(info, draft=screen.prompt.message)
         if run is not None and run.chat.session == session:
             self.elsewhere = None
             await self._show(run.chat, info.draft)  # its last turn is growing
@@ -133,7 +133,7 @@ class Chats:
     async def retry(self) -> None:
         """Shows the chat anew where the other program has closed it meanwhile."""
         screen = self._screen
-        session, text = screen.chat.session, screen.prompt.text
+        session, text = screen.chat.session, screen.prompt.message
         if session is None or await asyncio.wrap_future(screen.store.claim(session)) is not None:
             return
         self._held.add(session)
@@ -144,14 +144,13 @@ class Chats:
         screen.flash.say("The other window has closed this chat: it was read anew and can be written to.", stay=True)
 
     async def _show(self, chat: Chat, draft: str) -> None:
-        self._screen.prompt.load_text(draft)
-        self._screen.prompt.move_cursor(self._screen.prompt.document.end)
+        self._screen.prompt.load_message(draft)
         await self._screen.show_chat(chat)
         self._screen.prompt.focus()
 
     async def keep_draft(self) -> None:
         """Stores what is typed and not sent; a new chat is stored for its draft's sake."""
-        screen, text = self._screen, self._screen.prompt.text
+        screen, text = self._screen, self._screen.prompt.message
         if (screen.chat.session is None or self.elsewhere is not None) and not text.strip():
             return
         if self.elsewhere is None:
@@ -183,7 +182,7 @@ class Chats:
     async def fork(self) -> None:
         """Copies the shown branch into a new chat and shows that; what is typed goes along."""
         screen = self._screen
-        session, text = screen.chat.session, screen.prompt.text
+        session, text = screen.chat.session, screen.prompt.message
         if session is None:
             raise UserError("This chat is empty: there is nothing to fork.")
         copy = await asyncio.wrap_future(screen.store.fork(session))

@@ -7,24 +7,27 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from textual.content import Content
 
 from ..config import save
-from ..engine.gguf_info import expert_groups, read_info
 from ..engine.modes import Modes, Pinning, Residency, StagerProfile, next_value
 from ..errors import UserError
 from ..term import clipboard
 from ..term.editor import edit
 from .chats import Chats
+from .completion import Choice, Source, path_choices
 from .help_text import help_text
 from .library_commands import LibraryCommands
+from .model_commands import ModelCommands
+from .options_commands import OptionsCommands
 from .panel_text import plan_lines
 from .panels import CHATS, ENGINE
+from .prompt_commands import PromptCommands
 from .screens.rename import RenameScreen
 from .screens.text_screen import TextScreen
+from .terminal_commands import TerminalCommands
 
 if TYPE_CHECKING:
     from .screens.chat import ChatScreen
@@ -34,7 +37,7 @@ _QUIT_SECONDS = 2.0  # within which ctrl+c must be pressed again
 _PLAN_WIDTH = 78
 
 
-class Commands(LibraryCommands):
+class Commands(LibraryCommands, PromptCommands, OptionsCommands, ModelCommands, TerminalCommands):
     """The chat screen's actions. An error for the person is shown as one sentence."""
 
     def __init__(self, screen: ChatScreen, modes: Modes) -> None:
@@ -43,6 +46,15 @@ class Commands(LibraryCommands):
         self._armed = 0.0  # until when ctrl+c quits
         self._writing = asyncio.Lock()
         self.chats = Chats(screen)
+        self.sources: dict[str, Source] = {  # of completions of arguments; may wait for the disk
+            "theme": lambda typed: [Choice(n) for n in sorted(screen.app.available_themes) if n.startswith(typed)],
+            "open": lambda typed: path_choices(typed, (".gguf",)),
+            "attach": path_choices,
+            "export": path_choices,
+            "model": self.model_choices,
+            "set": self.set_choices,
+            "thinking": self.thinking_choices,
+        }
 
     async def perform(self, action: str, argument: str = "") -> None:
         """Does an action of the table; nothing more once the program is ending."""
@@ -57,23 +69,23 @@ class Commands(LibraryCommands):
             self._screen.flash.say(str(error), error=True)
         else:
             if waiting is not None:
-                await self._told(waiting)
+                await self.told(waiting)
 
-    async def _told(self, work: Awaitable[None]) -> None:
-        """Does some work; an error for the person is shown as one sentence."""
+    async def told(self, work: Awaitable[None]) -> None:
+        """Waits for something; what went wrong is shown as one sentence."""
         try:
             await work
         except UserError as error:
             self._screen.flash.say(str(error), error=True)
 
-    def _keep(self, changes: Mapping[str, object]) -> None:
+    def keep(self, changes: Mapping[str, object]) -> None:
         """Writes settings to their file, in the order of the calls, while the screen goes on."""
 
         async def write() -> None:
             async with self._writing:
                 await asyncio.to_thread(save, changes, self._screen.settings_file)
 
-        self._screen.run_worker(self._told(write()), group="settings")
+        self._screen.run_worker(self.told(write()), group="settings")
 
     # Sending and stopping
 
@@ -95,7 +107,7 @@ class Commands(LibraryCommands):
         screen, prompt = self._screen, self._screen.prompt
         selected = screen.get_selected_text() or prompt.selected_text
         if selected:
-            self._copy(selected, "The selection")
+            self.copy(selected, "The selection")
             screen.clear_selection()
             prompt.move_cursor(prompt.cursor_location)
         elif self._stop():
@@ -172,12 +184,12 @@ class Commands(LibraryCommands):
     def _toggle(self, name: str, setting: str) -> None:
         panels = self._screen.panels
         if panels.toggle(name):
-            self._keep({setting: panels.beside[name]})
+            self.keep({setting: panels.beside[name]})
         if not (panels.is_beside(name) or panels.is_over(name)):
             self._screen.prompt.focus()
 
     def do_help(self, _: str) -> None:
-        self._screen.app.push_screen(TextScreen("Keys and commands", help_text()))
+        self._screen.app.push_screen(TextScreen("Keys and commands", help_text(self._screen.keymap)))
 
     def do_plan(self, _: str) -> None:
         if not self._screen.plan:
@@ -216,18 +228,7 @@ class Commands(LibraryCommands):
         self._screen.engine.set_modes(modes)
         self._screen.flash.say(f"{news}; the engine panel (f4) shows what is in force.")
         self._screen.sample_now()
-        self._keep({f.name: getattr(modes, f.name) for f in fields(Modes)})
-
-    async def do_open(self, path: str) -> None:
-        screen = self._screen
-        if screen.replies.busy:
-            raise UserError("A reply is running: esc stops it.")
-        if screen.loader.loading:
-            raise UserError("A model is loading: esc stops it.")
-        file = Path(path).expanduser() if path else None
-        if file is not None:  # what can be seen from here is said before the loaded model goes
-            await asyncio.to_thread(lambda: expert_groups(read_info(file)))
-        screen.load(file)
+        self.keep({f.name: getattr(modes, f.name) for f in fields(Modes)})
 
     # Chats
 
@@ -252,7 +253,7 @@ class Commands(LibraryCommands):
 
         async def keep(answer: str | None) -> None:
             if answer:
-                await self._told(self.chats.rename(session, answer))
+                await self.told(self.chats.rename(session, answer))
 
         self._screen.app.push_screen(RenameScreen(self.chats.title_of(session)), keep)
 
@@ -269,11 +270,11 @@ class Commands(LibraryCommands):
 
     async def open_session(self, session: int) -> None:
         """Opens a chat by its id."""
-        await self._told(self.chats.open(session))
+        await self.told(self.chats.open(session))
 
     def keep_theme(self, name: str) -> None:
         """The theme was changed: it is kept for the next start."""
-        self._keep({"theme": name})
+        self.keep({"theme": name})
 
     # Text out
 
@@ -288,13 +289,14 @@ class Commands(LibraryCommands):
         reply = self._screen.chat.last_reply()
         if reply is None:
             raise UserError("There is no reply to copy yet.")
-        self._copy(reply.text, "The last reply")
+        self.copy(reply.text, "The last reply")
 
     do_copy_here = do_copy
 
-    def _copy(self, text: str, what: str) -> None:
+    def copy(self, text: str, what: str) -> None:
+        """Copies a text, and says what was done with it."""
         self._screen.app.copy_to_clipboard(text)  # for pasting in this app, and OSC 52 as it is
-        self._screen.run_worker(self._told(self._copied(text, what)), group="copy")
+        self._screen.run_worker(self.told(self._copied(text, what)), group="copy")
 
     async def _copied(self, text: str, what: str) -> None:
         sequences: list[str] = []

@@ -7,13 +7,17 @@ from textwrap import wrap
 from textual.content import Content
 
 from .actions import ACTIONS, Where, key_name
+from .keymap import DEFAULT, Keymap
 
 _WIDTH = 78
 
 
-def help_text() -> Content:
-    """Keys, slash command and meaning of every action, by area."""
+def help_text(keymap: Keymap = DEFAULT) -> Content:
+    """Keys, slash command and meaning of every action, by area; what is wrong with the settings' keys first."""
     lines: list[Content] = []
+    if keymap.problems or keymap.notes:
+        lines.append(Content.styled("Keys of the settings file", "bold $warning"))
+        lines += map(Content, (*keymap.problems, *keymap.notes))
     for where in Where:
         if lines:
             lines.append(Content())
@@ -21,7 +25,7 @@ def help_text() -> Content:
         keys_width, usage_width = (14, 24) if where is Where.CHAT else (26, 0)
         for action in ACTIONS:
             if action.where is where:
-                keys = " ".join(key_name(key) for key in action.keys)
+                keys = " ".join(key_name(key) for key in keymap.of(action.id))
                 usage = action.usage if usage_width else ""
                 first, *rest = wrap(action.label, _WIDTH - keys_width - usage_width)
                 lines.append(

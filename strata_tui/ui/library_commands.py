@@ -27,7 +27,7 @@ class LibraryCommands:
     chats: Chats
     _searched = ""  # what was searched for last
 
-    async def _told(self, work: Awaitable[None]) -> None:
+    async def told(self, work: Awaitable[None]) -> None:
         raise NotImplementedError
 
     # Finding
@@ -38,7 +38,7 @@ class LibraryCommands:
                 return
             self._searched, hit = answer
             if hit is not None:
-                self._screen.run_worker(self._told(self.chats.open(hit.session, hit.message)), group="jump")
+                self._screen.run_worker(self.told(self.chats.open(hit.session, hit.message)), group="jump")
 
         self._screen.app.push_screen(SearchScreen(self._screen.store, words or self._searched), found)
 
@@ -79,7 +79,7 @@ class LibraryCommands:
 
         async def chosen(wish: Wish | None) -> None:
             if wish is not None:
-                await self._told(self._export(session, wish))
+                await self.told(self._export(session, wish))
 
         screen.app.push_screen(ExportScreen(info, branches), chosen)
 

@@ -226,3 +226,19 @@ def test_what_only_looked_like_a_stop_string_is_shown() -> None:
     reply = ReplyText(pieces.__getitem__, {}, _Pairs((), thinking=False, strip=False), ("\nUser:",))
     assert joined(reply.feed(0) + reply.feed(1) + reply.finish()) == [("List:\nUseful", False)]
     assert not reply.stopped
+
+
+def test_thinking_as_the_template_knows_it(model: OtherTemplate) -> None:
+    chat = use(model, "{{ messages[0].content }}{% if enable_thinking is false %}<no>{% endif %}")
+    assert list(chat.thinking) == ["on", "off"]
+    hello = [Message("user", "Hello")]
+    assert chat.prompt(hello).text == "Hello"
+    chat.think("off")
+    assert chat.prompt(hello).text == "Hello<no>"
+    chat.think(None)
+    assert chat.prompt(hello).text == "Hello" and chat.take_notices() == []
+    chat.think("high")
+    assert chat.prompt(hello).text == "Hello"
+    [notice] = chat.take_notices()
+    assert "Thinking high is not used" in notice and "on, off" in notice
+    assert use(model, None).thinking == {}

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import fields, replace
+
+from model_fixtures import TinyModel
+
 from strata_tui.engine.events import Sampling
-from strata_tui.engine.sampler import Resolved, resolve
+from strata_tui.engine.llama import FLASH_AUTO, OK, Context, ContextOptions, Model
+from strata_tui.engine.sampler import Resolved, Sampler, resolve
 
 OWN = {"general.sampling.temp": 0.25, "general.sampling.top_k": 20, "general.sampling.top_p": float("nan")}
 
@@ -16,3 +22,37 @@ def test_a_chosen_value_beats_the_models_and_that_the_usual_one() -> None:
 
 def test_what_no_sampler_takes_is_not_taken_from_the_model() -> None:
     assert resolve(Sampling(), {"general.sampling.temp": -1.0, "general.sampling.min_p": "x"}) == Resolved()
+
+
+def test_every_parameter_of_a_sampler_can_be_chosen() -> None:
+    for f in fields(Resolved):
+        assert getattr(resolve(Sampling(**{f.name: 3}), OWN), f.name) == 3
+
+
+def chosen(model: Model, context: Context, resolved: Resolved, seen: list[int]) -> set[int]:
+    """What 24 samplers that differ in their seed choose after the context's last token."""
+    picks = set()
+    for seed in range(24):
+        sampler = Sampler(model, resolved, seed)
+        sampler.accept(seen)
+        picks.add(sampler.sample(context))
+        sampler.close()
+    return picks
+
+
+def test_the_filters_and_penalties_reach_llama_cpp(tiny_model: TinyModel) -> None:
+    with contextlib.closing(Model.load(tiny_model("qwen3moe"))) as model:
+        options = ContextOptions(256, 64, 1, FLASH_AUTO, outputs=1)
+        with contextlib.closing(Context(model, options)) as context:
+            assert context.decode(model.tokenize("the people of water"), 0) == OK
+            best = int(context.logits().argmax())
+            free = Resolved(temperature=1.5, top_k=0, top_p=1.0, min_p=0.0)
+            assert len(chosen(model, context, free, [])) > 5
+            assert chosen(model, context, replace(free, top_n_sigma=0.01), []) == {best}
+            assert chosen(model, context, replace(free, typical_p=0.001), []) < chosen(model, context, free, [])
+            greedy = replace(free, temperature=0)
+            assert chosen(model, context, greedy, [best]) == {best}
+            assert chosen(model, context, replace(greedy, presence_penalty=100), [best]) != {best}
+            assert chosen(model, context, replace(greedy, frequency_penalty=100), [best]) != {best}
+            assert chosen(model, context, replace(greedy, presence_penalty=100, penalty_window=0), [best]) == {best}
+            assert chosen(model, context, replace(greedy, presence_penalty=100, penalty_window=1), [best, 9]) == {best}

@@ -9,14 +9,15 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
 
-from strata_tui.config import ChatOptions, Settings
+from strata_tui.config import ChatOptions, Given, Settings
 from strata_tui.engine.engine import Engine, EngineOptions
+from strata_tui.sections import Sections
 from strata_tui.sessions.store import Store
 from strata_tui.ui.app import StrataApp
 from strata_tui.ui.screens.chat import ChatScreen
@@ -88,15 +89,23 @@ def start(tmp_path: Path, tiny_model: Callable[[str], Path]) -> Start:
         engine: EngineOptions | None = None,
         resume: int | None = None,
         load: bool = True,
+        sections: Sections = Sections(),  # noqa: B008 (frozen)
+        engine_log: bool = False,
     ) -> AsyncIterator[Running]:
         engine = engine or EngineOptions(gpu=-1, threads=1, context=512)
+        engine = replace(engine, log=tmp_path / "engine.log") if engine_log else engine
+        settings = settings or Settings(temperature=0.0, max_tokens=24)
+        defaults = Settings()
+        chosen = {f.name: getattr(settings, f.name) for f in fields(Settings)}
+        given = Given(file={n: v for n, v in chosen.items() if v != getattr(defaults, n)}, sections=sections)
         options = ChatOptions(
-            settings or Settings(temperature=0.0, max_tokens=24),
+            settings,
             engine,
             model or tiny_model("qwen3moe"),
             resume=resume,
             store=tmp_path / "chats.sqlite3",
             settings_file=tmp_path / "config" / "settings.toml",
+            given=given,
         )
         problems: deque[Exception] = deque()
         with Store(options.store, on_error=problems.append) as store:

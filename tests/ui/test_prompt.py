@@ -3,6 +3,7 @@ from __future__ import annotations
 from textual.app import App, ComposeResult
 from textual.events import Key, Paste
 
+from strata_tui.ui.attachments import attachment
 from strata_tui.ui.widgets.prompt import Prompt
 
 
@@ -120,3 +121,101 @@ async def test_the_rest_of_a_command_is_offered() -> None:
         assert app.prompt.suggestion == "port"
         await pilot.press("right")
         assert app.prompt.text == "/export"
+
+
+async def test_up_and_down_at_the_edges_go_through_what_was_sent() -> None:
+    app = PromptApp()
+    async with app.run_test() as pilot:
+        prompt = app.prompt
+        await pilot.press(*"one", "enter", *"two", "ctrl+j", "x", "enter", *"now")
+        await pilot.press("up")
+        assert prompt.text == "two\nx"
+        await pilot.press("down")  # inside the text: a line down
+        assert prompt.text == "two\nx"
+        await pilot.press("up", "up")
+        assert prompt.text == "one"
+        await pilot.press("up")
+        assert prompt.text == "one"
+        await pilot.press("down", "down", "down")
+        assert prompt.text == "now"
+
+
+async def test_in_a_long_line_up_moves_first() -> None:
+    app = PromptApp()
+    async with app.run_test(size=(40, 12)) as pilot:
+        await pilot.press("a", "enter")
+        app.prompt.insert("word " * 20)
+        await pilot.press("up")
+        assert app.prompt.text == "word " * 20
+        await pilot.press("up", "up", "up")
+        assert app.prompt.text == "a"
+
+
+async def test_a_long_paste_is_attached_and_sent_whole() -> None:
+    app = PromptApp()
+    async with app.run_test() as pilot:
+        text = "".join(f"line {n}\n" for n in range(312))
+        await pilot.press(*"look:")
+        app.post_message(Paste(text))
+        await pilot.pause()
+        assert (app.prompt.text, [a.label for a in app.prompt.attached]) == ("look:", ["[pasted 312 lines]"])
+        await pilot.press("enter")
+        assert app.sent == [f"look:\n\nPasted text (312 lines):\n```\n{text}```"]
+        assert (app.prompt.message, list(app.prompt.attached)) == ("", [])
+        await pilot.press("up")
+        assert app.prompt.text == "look:" and app.prompt.attached[0].text == text
+
+
+async def test_a_command_leaves_the_attachments_for_the_message() -> None:
+    app = PromptApp()
+    async with app.run_test() as pilot:
+        app.prompt.attach(attachment("x", "a.py"))
+        app.prompt.attach(attachment("y", "a.py"))
+        await pilot.press(*"/help", "enter")
+        assert app.sent == ["/help"] and [a.text for a in app.prompt.attached] == ["y\n"]
+        await pilot.press("enter")
+        assert app.sent[1] == "File `a.py` (1 line):\n```py\ny\n```"
+
+
+async def test_a_message_put_back_has_its_attachments_again() -> None:
+    app = PromptApp()
+    async with app.run_test() as pilot:
+        app.prompt.attach(attachment("x", "a.py"))
+        await pilot.press(*"see", "enter", *"new")
+        app.prompt.attach(attachment("y", "b.py"))
+        app.prompt.put_back(app.sent[0])
+        assert app.prompt.text == "see\nnew" and [a.name for a in app.prompt.attached] == ["a.py", "b.py"]
+
+
+def keys(text: str) -> list[Key]:
+    """The keys of a text that arrives in one piece."""
+    found = [Key("enter", None) if c == "\n" else Key(c, c) for c in text]
+    for key in found:
+        key.time = found[0].time
+    return found
+
+
+async def test_a_paste_that_arrives_as_keys_is_not_sent() -> None:
+    app = PromptApp()
+    async with app.run_test() as pilot:
+        for key in keys("first line\nb\nlast one\n"):
+            app.post_message(key)
+        await pilot.pause(0.2)
+        assert (app.sent, app.prompt.text) == ([], "first line\nb\nlast one\n")
+
+
+async def test_a_line_typed_at_once_is_sent() -> None:
+    app = PromptApp()
+    async with app.run_test() as pilot:
+        for key in keys("a whole line\n"):
+            app.post_message(key)
+        await pilot.pause(0.2)
+        assert (app.sent, app.prompt.text) == (["a whole line"], "")
+
+
+async def test_escape_characters_are_not_pasted() -> None:
+    app = PromptApp()
+    async with app.run_test() as pilot:
+        app.post_message(Paste("a\x1b[31mb\rc"))
+        await pilot.pause()
+        assert app.prompt.text == "ab\nc"

@@ -38,19 +38,25 @@ from ...engine.events import (
 )
 from ...errors import UserError
 from ...sessions.store import Store
-from ..actions import Where, as_message, bindings, completions, parse_slash
+from ..actions import Where, as_message, bindings, parse_slash
 from ..chat import Chat, RunningReply
 from ..commands import Commands
+from ..completer import Completer
 from ..joined import joined
+from ..keymap import resolve_keys
 from ..loader import Loader
+from ..options import Options
 from ..panels import CHATS, ENGINE, Panels
 from ..replies import Replies
+from ..shelf import Shelf
 from ..status_text import Activity
 from ..welcome_text import welcome_text
+from ..widgets.attachments_bar import AttachmentsBar
 from ..widgets.chats_panel import ChatsPanel
 from ..widgets.engine_panel import EnginePanel
 from ..widgets.flash import Flash
 from ..widgets.load_bar import LoadBar
+from ..widgets.menu import Menu
 from ..widgets.prompt import Prompt
 from ..widgets.status_line import StatusLine
 from ..widgets.title_bar import TitleBar
@@ -68,6 +74,8 @@ _WIDGETS = (
     "load_bar",
     "flash",
     "status_line",
+    "menu",
+    "attachments_bar",
     "prompt",
     "too_small",
 )
@@ -90,13 +98,19 @@ class ChatScreen(Screen[None]):
         self.store = store
         self.settings = options.settings
         self.settings_file = options.settings_file
-        self.chat = Chat(system=options.settings.system)
+        self.model: ModelInfo | None = None  # from Loaded until the next load
+        self.options = Options(self, options.given)
+        self.chat = Chat(system=self.options.system())
         self._told: deque[Event] = deque()  # events of our own, from any thread
+        self.keymap = resolve_keys(options.given.sections.keys)
+        self.mouse = options.settings.mouse
+        self.log_path = options.engine.log
+        self.shelf = Shelf(options.given.sections.folders, options.settings.model, options.engine, self._held)
         self.loader = Loader(engine, options.model, self._told.append)
         self.replies = Replies(engine, store)
         self.panels = Panels({ENGINE: options.settings.panel, CHATS: options.settings.sidebar}, self._show_panels)
         self.commands = Commands(self, options.engine.modes)
-        self.model: ModelInfo | None = None  # from Loaded until the next load
+        self.completer = Completer(self, self.commands.sources)
         self.plan: tuple[PlanLine, ...] = ()
         self.snapshot = Snapshot()
         self._samples = 0
@@ -115,9 +129,13 @@ class ChatScreen(Screen[None]):
                 yield Static(id="unseen")
             yield EnginePanel(id="engine")
         yield LoadBar(id="load")
+        yield LoadBar(id="pull", stops="/pull stop ends it")
         yield Flash(id="flash")
         yield StatusLine(id="status")
-        yield Prompt(id="prompt")
+        menu = Menu(id="menu")
+        yield menu
+        yield AttachmentsBar(id="attachments")
+        yield Prompt(id="prompt", menu=menu, keymap=self.keymap)
         yield Footer(compact=True, show_command_palette=False)
         yield TooSmall()
 
@@ -128,6 +146,7 @@ class ChatScreen(Screen[None]):
         self.show_title()
         self.show_welcome()
         await self.transcript.show(self.chat.turns)
+        self.run_worker(self.commands.told(self.commands.load_history()), group="history")
         if self._resume is not None:  # once there is a layout, which knows where the end is
             self.call_after_refresh(self.run_worker, self.commands.open_session(self._resume), group="resume")
 
@@ -136,6 +155,14 @@ class ChatScreen(Screen[None]):
     @property
     def prompt(self) -> Prompt:
         return self.query_one("#prompt", Prompt)
+
+    @property
+    def menu(self) -> Menu:
+        return self.query_one("#menu", Menu)
+
+    @property
+    def attachments(self) -> AttachmentsBar:
+        return self.query_one("#attachments", AttachmentsBar)
 
     @property
     def transcript(self) -> Transcript:
@@ -182,15 +209,29 @@ class ChatScreen(Screen[None]):
         self.run_worker(self.commands.perform(action), group="action")
 
     @on(Prompt.Changed)
-    def _hint(self) -> None:
+    def _typed(self) -> None:
         self.commands.disarm()
-        found = completions(self.prompt.text)
-        if len(found) > 1:
-            self.flash.say("  ".join(f"/{a.slash}" for a in found), stay=True)
-        elif found:
-            self.flash.say(f"{found[0].usage}   {found[0].label}", stay=True)
-        elif self.flash.text.startswith("/"):
-            self.flash.clear()
+        self.completer.update()
+
+    @on(Prompt.SelectionChanged)
+    def _moved(self) -> None:
+        self.completer.update()
+
+    @on(Prompt.MenuLeft)
+    def _menu_left(self) -> None:
+        self.completer.leave()
+
+    @on(Prompt.MenuWanted)
+    async def _menu_wanted(self, event: Prompt.MenuWanted) -> None:
+        await self.commands.told(self.completer.choose(event.submit))
+
+    @on(Menu.Picked)
+    async def _menu_picked(self) -> None:
+        await self.commands.told(self.completer.choose(submit=False))
+
+    @on(Prompt.AttachmentsChanged)
+    def _attached(self) -> None:
+        self.attachments.show(self.prompt.attached)
 
     @on(ChatsPanel.Chosen)
     async def _chosen(self, event: ChatsPanel.Chosen) -> None:
@@ -253,7 +294,9 @@ class ChatScreen(Screen[None]):
     async def _send(self, text: str) -> None:
         chat, model = self.chat, self.model
         try:
-            run = await self.replies.send(chat, as_message(text), model.name if model else "", self.settings.sampling)
+            run = await self.replies.send(
+                chat, as_message(text), model.name if model else "", self.options.sampling(chat)
+            )
         except UserError as error:
             self._hand_back(text, f"Not sent: {error}")
             return
@@ -312,7 +355,9 @@ class ChatScreen(Screen[None]):
             self.flash.say("  ".join(event.notices), stay=True)
 
     def _show_model(self, model: ModelInfo | None, plan: tuple[PlanLine, ...]) -> None:
+        before = self.options.system()
         self.model, self.plan = model, plan
+        self.options.begin(before)
         self.query_one("#load", LoadBar).hide()
         self.query_one(TitleBar).show_model(model, "loading" if self.loader.loading else "no model")
         self.show_welcome()
@@ -371,6 +416,12 @@ class ChatScreen(Screen[None]):
         """The text of an empty chat: the model, its memory plan, the first keys."""
         width = self.transcript.text_width - 2
         self.transcript.welcome(welcome_text(self.model, self.loader.loading, self.plan, self.store.path, width))
+
+    def _held(self) -> int:
+        """Bytes that the open model takes where the plan counts them."""
+        memory = self.snapshot.memory
+        trunk = memory.trunk if memory.on_gpu else 0  # in RAM it is the page cache, which counts as available
+        return sum(part or 0 for part in (trunk, memory.kv, memory.arena))
 
     def load(self, path: Path | None) -> None:
         """Loads a model file; None: the one the program was started with."""

@@ -11,10 +11,11 @@ from .. import format as f
 
 
 class LoadBar(Static):
-    """Shown only while a model loads."""
+    """Shown only while a model loads, or is fetched; `stops` says how that is stopped."""
 
-    def __init__(self, id: str | None = None) -> None:
+    def __init__(self, id: str | None = None, stops: str = "esc stops") -> None:
         super().__init__(id=id)
+        self._stops = stops
         self._progress: LoadProgress | None = None
         self.display = False
 
@@ -34,14 +35,14 @@ class LoadBar(Static):
 
     def _draw(self) -> None:
         if self._progress is not None:
-            self.update(load_text(self._progress, self.size.width))
+            self.update(load_text(self._progress, self.size.width, self._stops))
 
 
-def load_text(progress: LoadProgress, width: int) -> Content:
+def load_text(progress: LoadProgress, width: int, stops: str = "esc stops") -> Content:
     """One line: stage, bar, bytes or items, and the key that stops it. A total of 0 is unknown."""
     left = f" {clean_line(progress.stage)} "
     if progress.total <= 0:
-        return Content(left + ("  " + f.size(progress.done) if progress.done else " …") + "  esc stops ")
+        return Content(left + ("  " + f.size(progress.done) if progress.done else " …") + f"  {stops} ")
     ratio = progress.done / progress.total
     if progress.unit == "bytes":
         part = f.size_of(progress.done, progress.total)

@@ -15,6 +15,7 @@ from ...render.stream import StreamingMarkdown, Update
 from ...sessions.rows import Role, Status
 from ...text import clean, clean_line
 from .. import format as f
+from ..attachments import folded
 from ..chat import Turn
 from .thinking_view import ThinkingView
 
@@ -59,7 +60,7 @@ class MessageView(Vertical):
 
     def _first_chunks(self) -> Sequence[Content]:
         if self.turn.role is Role.USER:
-            return [Content(clean(self.turn.text))]
+            return [Content(clean(folded(self.turn.text)))]
         return [] if self._stream is not None else compile_chunks(self.turn.text, self._width)
 
     def sync(self) -> None:

@@ -1,0 +1,66 @@
+"""What the terminal really sends: each key as it arrives, and what it means here."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.events import Key, Paste
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from ...text import clean_line
+
+_KEPT = 12
+
+
+class KeysScreen(ModalScreen[None]):
+    """Takes every key; escape twice in a row leaves. `meaning` says what a key does in the chat."""
+
+    CSS_PATH = "keys.tcss"
+
+    def __init__(self, meaning: Callable[[str], str]) -> None:
+        super().__init__()
+        self._meaning = meaning
+        self._seen: deque[Content] = deque(maxlen=_KEPT)
+        self._escaped = False
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="section", id="keys") as box:
+            box.border_title = "What the terminal sends"
+            box.border_subtitle = "esc twice closes"
+            yield Static(id="keys-seen")
+
+    def on_mount(self) -> None:
+        self._show()
+
+    def on_key(self, event: Key) -> None:
+        event.stop()
+        event.prevent_default()
+        if event.key == "escape" and self._escaped:
+            self.dismiss(None)
+            return
+        self._escaped = event.key == "escape"
+        character = f"types {event.character!r}" if event.is_printable else ""
+        others = [alias for alias in event.aliases if alias != event.key]
+        also = f"also called {', '.join(others)}" if others else ""
+        self._add(event.key, "; ".join(filter(None, (self._meaning(event.key), character, also))))
+
+    def on_paste(self, event: Paste) -> None:
+        event.stop()
+        self._add("(paste)", f"{len(event.text)} characters, marked as a paste by the terminal")
+
+    def _add(self, name: str, text: str) -> None:
+        self._seen.append(Content.assemble((f"{name:<24}", "$accent"), clean_line(text)))
+        self._show()
+
+    def _show(self) -> None:
+        lines = list(self._seen) or [Content("Press keys. A key that shows nothing is kept by the terminal,")]
+        if not self._seen:
+            lines.append(
+                Content("by tmux or screen, or by the desktop. [keys] in the settings gives an action another.")
+            )
+        self.query_one("#keys-seen", Static).update(Content("\n").join(lines))

@@ -1,0 +1,65 @@
+"""Actions around the terminal: keys, mouse, log, redrawing, suspending."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import UserError
+from ..term.mouse import set_mouse
+from .actions import ACTIONS, Where
+from .screens.keys import KeysScreen
+from .screens.log import LogScreen
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .screens.chat import ChatScreen
+
+
+class TerminalCommands:
+    """A part of Commands."""
+
+    _screen: ChatScreen
+
+    if TYPE_CHECKING:
+
+        def keep(self, changes: Mapping[str, object]) -> None: ...
+        def copy(self, text: str, what: str) -> None: ...
+
+    def do_keys(self, _: str) -> None:
+        self._screen.app.push_screen(KeysScreen(self.meaning))
+
+    def meaning(self, key: str) -> str:
+        """What a key does in the chat, by area."""
+        keymap = self._screen.keymap
+        found = [action for action in ACTIONS if key in keymap.of(action.id) and not action.where.over]
+        parts = []
+        for action in found:
+            place = "" if action.where is Where.CHAT else f" ({action.where.value[:1].lower()}{action.where.value[1:]})"
+            parts.append(f"{action.label}{place}")
+        return ", ".join(parts)
+
+    def do_mouse(self, word: str) -> None:
+        """Mouse reports on or off; without a word the other of the two."""
+        screen = self._screen
+        if word.lower() not in ("", "on", "off"):
+            raise UserError(f"The mouse can be on or off; not {word}.")
+        on = word.lower() == "on" if word else not screen.mouse
+        if not set_mouse(screen.app._driver, on):
+            raise UserError("Mouse reports cannot be turned on or off here.")
+        screen.mouse = on
+        screen.flash.say(
+            "The mouse is on: hold shift (or option) to select with the terminal."
+            if on
+            else "The mouse is off: drag selects text as in any terminal."
+        )
+        self.keep({"mouse": on})
+
+    def do_log(self, _: str) -> None:
+        self._screen.app.push_screen(LogScreen(self._screen.log_path, self.copy))
+
+    def do_redraw(self, _: str) -> None:
+        self._screen.app.refresh(layout=True)
+
+    def do_suspend(self, _: str) -> None:
+        self._screen.app.action_suspend_process()
