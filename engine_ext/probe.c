@@ -75,16 +75,18 @@ static int measure(struct st_transport * t, struct st_probe * p, struct st_stage
             return fail(p, "a copy was refused");
         }
         if (!p->pipelined) {
-            if (io->record(t, events[1]) < 0) {
+            // Each copy has one event behind it: the pool's own, or without the pool one of ours.
+            void * end = p->pooled ? pool->buffers[b].event : events[1];
+            if (!p->pooled && io->record(t, end) < 0) {
                 return fail(p, "an event could not be recorded");
             }
             const double wall = seconds(CLOCK_MONOTONIC), cpu = seconds(CLOCK_THREAD_CPUTIME_ID);
-            if (io->wait(t, events[1]) < 0) {
+            if (io->wait(t, end) < 0) {
                 return fail(p, "a copy failed");
             }
             p->wait_wall_s += seconds(CLOCK_MONOTONIC) - wall;
             p->wait_cpu_s += seconds(CLOCK_THREAD_CPUTIME_ID) - cpu;
-            p->device_us[i] = st_transport_ggml_elapsed_us(t, events[0], events[1]);
+            p->device_us[i] = st_transport_ggml_elapsed_us(t, events[0], end);
         }
     }
     if (io->record(t, events[1]) < 0 || io->wait(t, events[1]) < 0 || st_stage_drain(pool) < 0) {
@@ -107,7 +109,7 @@ int st_probe_run(ggml_backend_dev_t dev, struct st_probe * p) {
     struct st_stage_pool pool = { 0 };
     st_transport_ggml_timed(t, true);
     void * events[2] = { t->iface->event_new(t), t->iface->event_new(t) };
-    st_transport_ggml_timed(t, false);  // the pool's events are those of every day
+    st_transport_ggml_timed(t, !p->pipelined);  // back to back, the pool's events are those of every day
     ggml_backend_buffer_t dst = ggml_backend_buft_alloc_buffer(ggml_backend_dev_buffer_type(dev), p->size);
     uint8_t * blob = malloc(4 * p->size);
     const bool built = st_stage_init(&pool, t, p->ring, p->size, SIZE_MAX, p->pin) == 0;
