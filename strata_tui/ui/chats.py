@@ -54,6 +54,11 @@ class Chats:
 
     async def new(self) -> None:
         """Shows an empty chat; it is stored with its first message."""
+        await self._leave_for_new()
+        self._screen.panels.close_over()
+        self._screen.prompt.focus()
+
+    async def _leave_for_new(self) -> None:
         async with self._changing:
             await self.keep_draft()
             self.elsewhere = None
@@ -146,7 +151,6 @@ class Chats:
     async def _show(self, chat: Chat, draft: str) -> None:
         self._screen.prompt.load_message(draft)
         await self._screen.show_chat(chat)
-        self._screen.prompt.focus()
 
     async def keep_draft(self) -> None:
         """Stores what is typed and not sent; a new chat is stored for its draft's sake."""
@@ -206,7 +210,7 @@ class Chats:
         await asyncio.wrap_future(screen.store.delete(session))
         self._deleted.append(session)
         if session == screen.chat.session:
-            await self.new()  # keeps the draft of the deleted one
+            await self._leave_for_new()  # keeps the draft of the deleted one
         await self.refresh()
         screen.flash.say(f"Deleted: {title}   /undo (alt+u) brings it back", stay=True)
 

@@ -227,6 +227,23 @@ async def test_over_the_chat_the_list_closes_when_it_is_left(start: Start) -> No
         assert run.screen.focused is run.prompt
 
 
+async def test_several_chats_are_deleted_from_the_list_in_a_row(start: Start) -> None:
+    async with without_model(start, size=(80, 24)) as run:
+        keys = fill(run, *(line(title, "x") for title in ("one", "two", "three")))
+        await run.screen.commands.open_session(keys[2])
+        await run.pilot.press("f2")
+        chats = run.screen.query_one(ChatList)
+        await run.until(lambda: chats.has_focus and chats.highlighted_option is not None)
+        for left in (2, 1):
+            await run.pilot.press("d")
+            await run.until(lambda left=left: len(run.store.list_sessions()) == left)  # type: ignore[misc]
+            await run.until(lambda left=left: len(options(chats)) == left + 1)  # type: ignore[misc]
+        assert run.screen.focused is chats and run.screen.chats.display
+        await run.pilot.press("n")
+        await run.until(lambda: not run.screen.chats.display)
+        assert run.screen.focused is run.prompt
+
+
 async def test_pinning_and_forking_by_command(start: Start) -> None:
     async with without_model(start) as run:
         await run.say("/pinchat")
@@ -357,7 +374,7 @@ async def test_a_chat_open_elsewhere_is_read_only_and_can_be_forked(start: Start
             elsewhere.claim(session).result()
             await run.screen.commands.open_session(session)
             assert "open in another window (process" in run.screen.flash.text and "/fork" in run.screen.flash.text
-            assert "Shared  (read-only)" in run.shown()
+            assert "(read-only) Shared" in run.shown()
             assert run.prompt.text == ""  # the draft is theirs
             await run.say("may I?")
             assert "read-only here" in run.screen.flash.text and run.prompt.text == "may I?"

@@ -409,8 +409,8 @@ class ChatScreen(Screen[None]):
 
     def show_title(self) -> None:
         """The title bar's title."""
-        read_only = "  (read-only)" if self.commands.chats.elsewhere is not None else ""
-        self.query_one(TitleBar).show_title(self.chat.shown_title + read_only)
+        read_only = "(read-only) " if self.commands.chats.elsewhere is not None else ""
+        self.query_one(TitleBar).show_title(read_only + self.chat.shown_title)
 
     def show_welcome(self) -> None:
         """The text of an empty chat: the model, its memory plan, the first keys."""
