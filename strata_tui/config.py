@@ -19,7 +19,7 @@ import platformdirs
 
 from .atomic import write_atomic
 from .engine.events import Sampling
-from .engine.modes import Modes, Pinning, Residency, StagerProfile
+from .engine.modes import Drafting, Modes, Pinning, Residency, StagerProfile
 from .engine.options import EngineOptions
 from .errors import UserError
 
@@ -167,6 +167,8 @@ class Settings:
     pinning: Pinning = field(default=Pinning.AUTO, metadata=_is("engine", Pinning))
     stager: StagerProfile = field(default=StagerProfile.AUTO, metadata=_is("engine", StagerProfile))
     residency: Residency = field(default=Residency.LRU, metadata=_is("engine", Residency))
+    draft: Drafting = field(default=Drafting.AUTO, metadata=_is("engine", Drafting))
+    draft_min_p: float = field(default=0.0, metadata=_is("engine", float, 0, 1))
     profile: bool = field(default=True, metadata=_is("engine", bool))  # read and write usage profiles
     verify_cache: int = field(default=0, metadata=_is("engine", int, 0, 2**31))  # rounds between checks; 0: none
 
@@ -186,7 +188,7 @@ class Settings:
     @property
     def modes(self) -> Modes:
         """The engine's switches as asked for."""
-        return Modes(self.pinning, self.stager, self.residency)
+        return Modes(self.pinning, self.stager, self.residency, self.draft)
 
     @property
     def sampling(self) -> Sampling:
@@ -209,6 +211,7 @@ class Settings:
             ring_gib=self.ring_gib,
             modes=self.modes,
             profiles=profile_dir() if self.profile else None,
+            draft_min_p=self.draft_min_p,
             verify_cache=self.verify_cache,
             log=log,
         )

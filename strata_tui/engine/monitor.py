@@ -102,12 +102,10 @@ class Monitor:
                 context_used=len(opened.prefix.tokens) if opened else 0,
                 context_total=opened.context.size if opened else 0,
             )
-            residency = opened.residency() if opened else None
             with self._shown:
-                modes, state = self._modes, self._modes.residency if self._modes else None
-                if modes and residency and state and not state.pending and state.wanted == residency.wanted:
-                    modes = self._modes = replace(modes, residency=residency)  # its reason counts swaps
-                self.snapshot = replace(snapshot, state=self._state, modes=modes, queued=self._queued)
+                if opened and self._modes:
+                    self._modes = opened.live_modes(self._modes)
+                self.snapshot = replace(snapshot, state=self._state, modes=self._modes, queued=self._queued)
 
     def _run(self) -> None:
         while not self._stop.wait(PERIOD):

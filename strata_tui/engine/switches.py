@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .modes import Modes, ModesState, Residency, SwitchState
+from .modes import Drafting, Modes, ModesState, Residency, SwitchState
+from .speculate import Speculation
 from .telemetry import ram
 
 if TYPE_CHECKING:
@@ -15,10 +16,11 @@ _NONE = "not applicable"
 
 
 class Switches:
-    """`apply` and `state` belong to the thread that decodes; `residency` may be asked from any."""
+    """`apply` and `state` belong to the thread that decodes; `live` may be asked from any."""
 
-    def __init__(self, core: Any, tier: _core.Tier) -> None:
-        self._core, self._tier = core, tier
+    def __init__(self, core: Any, tier: _core.Tier, speculation: Speculation) -> None:
+        self._core, self._tier, self._speculation = core, tier, speculation
+        self._drafting = Drafting.AUTO
         self._wanted = self._policy = Residency.LRU  # last asked for; last accepted by the tier
         self._pool: Modes | None = None  # with which the stage pool was built last
 
@@ -40,10 +42,17 @@ class Switches:
             self._tier.set_policy(getattr(self._core, f"POLICY_{wanted.name}"))
         self._policy = wanted
 
+    def apply_drafting(self, wanted: Drafting) -> None:
+        self._drafting = wanted
+        self._speculation.apply(wanted)
+
     def apply(self, modes: Modes) -> None:
-        """Changes what differs; the stage pool is left alone when only the residency changes."""
+        """Changes what differs; the stage pool is left alone when only the residency or the drafts change."""
         pool = self._pool
-        if pool is None or modes.residency is self._wanted or replace(pool, residency=modes.residency) != modes:
+        others = modes.residency is not self._wanted or modes.draft is not self._drafting
+        if modes.draft is not self._drafting:
+            self.apply_drafting(modes.draft)
+        if pool is None or not others or replace(pool, residency=modes.residency, draft=modes.draft) != modes:
             self.apply_pool(modes)
         if modes.residency is not self._policy:
             self.apply_residency(modes.residency)
@@ -54,7 +63,25 @@ class Switches:
         def switch(name: str) -> SwitchState:
             return SwitchState(str(raw[f"{name}_wanted"]), str(raw[name]), str(raw[f"{name}_reason"]))
 
-        return ModesState(switch("pinning"), switch("stager"), int(str(raw["generation"])), self.residency())
+        return ModesState(
+            switch("pinning"),
+            switch("stager"),
+            int(str(raw["generation"])),
+            self.residency(),
+            self._speculation.state(),
+        )
+
+    def live(self, modes: ModesState) -> ModesState:
+        """`modes` with the reasons that count what has happened since, where no change is pending."""
+
+        def fresh(shown: SwitchState | None, now: SwitchState) -> SwitchState | None:
+            return now if shown and not shown.pending and shown.wanted == now.wanted else shown
+
+        return replace(
+            modes,
+            residency=fresh(modes.residency, self.residency()),
+            draft=fresh(modes.draft, self._speculation.state()),
+        )
 
     def residency(self) -> SwitchState:
         """The policy in force; the reason carries what the adaptive tier has done so far."""
