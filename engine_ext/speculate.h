@@ -29,7 +29,7 @@ struct st_proposal {
     float * probs;
 };
 
-enum st_step {  // beside llama_decode's own codes, 0: done, below 0 or 1, 2: nothing was decoded
+enum st_window_result {  // beside llama_decode's own codes, 0: done, below 0 or 1, 2: nothing was decoded
     ST_STEP_SPOILED = 100,   // the memory could not be cut back: it must be cleared
     ST_STEP_NOT_FINITE,      // the target computed NaN or infinity; the memory must be cleared
 };
@@ -106,7 +106,7 @@ int st_speculator_draft(struct st_speculator * s, llama_token pending, int32_t p
 
 // Decodes and verifies one window. proposals[i].n 0 (or proposals NULL): draft i is compared. `out` has room
 // for n_drafts + 1 tokens; the reply ends at an end of generation among them. Returns 0, llama_decode's code
-// or an enum st_step.
+// or an enum st_window_result.
 int st_speculator_step(struct st_speculator * s, llama_token pending, int32_t position, const llama_token * drafts, int n_drafts,
                        const struct st_proposal * proposals, llama_token * out, int * n_out);
 
