@@ -245,7 +245,7 @@ def _speculation(
         stack.callback(drafts.close)
         own = LOG.buffers("KV")
         kv = None if kv is None or own is None else kv + own
-    speculation = Speculation(core, context, drafts, no_heads, options.draft_min_p)
+    speculation = Speculation(core, context, drafts, no_heads, options)
     stack.callback(speculation.close)
     return speculation, kv
 

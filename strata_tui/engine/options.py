@@ -27,6 +27,7 @@ class EngineOptions:
     modes: Modes = field(default_factory=Modes)
     pool_buffers: int = 16
     profiles: Path | None = None  # folder of the usage profiles; None: they are neither read nor written
+    lookup: bool = True  # benches: whether drafts may come from the text itself
     draft_min_p: float = 0.0  # drafts end where their joint confidence falls below it
     verify_cache: int = 0  # residents are compared with the file every so many rounds; 0: never
     log: Path | None = None

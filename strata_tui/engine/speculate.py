@@ -15,6 +15,7 @@ from ..errors import UserError
 from . import llama
 from .counters import DraftCounters
 from .modes import Drafting, SwitchState
+from .options import EngineOptions
 from .sampler import Sampler
 from .speculate_gate import Gate, Key
 from .speculate_lookup import LONGEST, Lookup
@@ -45,13 +46,18 @@ class Speculation:
     """Belongs to the thread that decodes; `state` and `counters` may be asked from any."""
 
     def __init__(
-        self, core: ModuleType, target: llama.Context, heads: llama.Context | None, no_heads: str, min_p: float = 0.0
+        self,
+        core: ModuleType,
+        target: llama.Context,
+        heads: llama.Context | None,
+        no_heads: str,
+        options: EngineOptions,
     ) -> None:
-        """`no_heads`: why `heads` is None. `min_p`: drafts end where their joint confidence falls below it."""
+        """`no_heads`: why `heads` is None."""
         self._core, self._target = core, target
         self._native = core.Speculator(target.ptr, heads.ptr if heads is not None else 0)
         self._has_heads, self._no_heads = heads is not None, no_heads
-        self._min_p = min_p
+        self._min_p, self._looks_up = options.draft_min_p, options.lookup
         self._mode = Drafting.AUTO
         self._gate = Gate()
         self._lookup = Lookup()
@@ -125,7 +131,7 @@ class Speculation:
 
     def _plan(self, pending: int, position: int, most: int) -> _Plan:
         fixed = self._mode is not Drafting.AUTO
-        drafts, match = self._lookup.draft(most)
+        drafts, match = self._lookup.draft(most if self._looks_up else 0)
         plan = _Plan()
         if drafts and (fixed or self._gate.may_draft(LOOKUP)):
             keys = [(LOOKUP, i, match) for i in range(len(drafts))]
@@ -207,7 +213,7 @@ class Speculation:
         wanted = self._mode.value
         if self._mode is Drafting.OFF:
             return SwitchState(wanted, "off", "off: chosen")
-        drafters = ([HEADS] if self._has_heads else []) + [LOOKUP]
+        drafters = ([HEADS] if self._has_heads else []) + ([LOOKUP] if self._looks_up else [])
         without = f"; {self._no_heads}" if self._no_heads else ""
         if self._mode is not Drafting.AUTO:
             return SwitchState(wanted, "on", f"on: {' and '.join(drafters)}{without}")
