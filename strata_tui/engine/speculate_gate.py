@@ -16,7 +16,9 @@ from dataclasses import dataclass, field
 from statistics import median
 
 LOSS = 0.01  # share of the time that a drafter may cost on balance
-_FIRST, _AGAIN, _MOST = 2.0, 0.5, 4.0  # in an account: at first, for another try, at most; in plain tokens' time
+_FIRST, _AGAIN, _MOST = 2.0, 0.5, 2.0  # in an account: at first, for another try, at most; in plain tokens' time
+_DEBT = 6.0  # ... and at least
+_OUTLIER = 1.5  # times what is usual: more is not laid to a drafter's charge (nor a plain token's to its credit)
 _RECENT = 9  # measurements of one kind that count
 _PLAIN_FIRST = 3  # plain tokens before the first drafts
 _PLAIN_EVERY = 48  # rounds after which a plain token is measured again
@@ -57,7 +59,7 @@ class Account:
 
     def add(self, saved: float, spent: float, plain: float) -> None:
         """A round that took `spent`, of which its drafts `saved` some, or cost some; `plain`: c(1)."""
-        self.balance = min(self.balance + saved + LOSS * spent, _MOST * plain)
+        self.balance = max(min(self.balance + saved + LOSS * spent, _MOST * plain), -_DEBT * plain)
         if self.balance < 0:
             self.blocked = True
         elif self.balance >= _AGAIN * plain:
@@ -76,25 +78,34 @@ class Gate:
     _drafts: dict[str, deque[float]] = field(default_factory=dict)
     _rates: dict[Key, Rate] = field(default_factory=dict)
     _declined: dict[str, int] = field(default_factory=dict)  # drafts in a row that were not worth a window
+    _warm: set[int] = field(default_factory=set)  # lengths of windows that were there
     _round: int = 0
     _since_plain: int = 0
     _since_window: int = 0
 
-    def window(self, n: int) -> float | None:
-        """Cost of a window of n tokens: measured lately, else drawn through those that were; None: unknown."""
+    def window(self, n: int, *, sure: int = 1) -> float | None:
+        """Cost of a window of n tokens: measured lately, else drawn through those that were; None: unknown.
+
+        `sure`: fewer measurements of n itself do not count.
+        """
         if 1 not in self._windows:
             return None
         plain = median(s for _, s in self._windows[1])
         if n == 1:
             return plain
-        fresh = {m: new for m in self._windows if m > 1 and (new := self._lately(m))}
-        if n in fresh:
-            return median(fresh[n])
+        counted = [m for m, times in self._windows.items() if m > 1 and (m != n or len(times) >= sure)]
+        fresh = {m: new for m in counted if (new := self._lately(m))}
         # without a fresh one, old ones are better than a guess
-        known = fresh or {m: [s for _, s in times] for m, times in self._windows.items() if m > 1}
-        points = [(m - 1, median(times) - plain) for m, times in known.items()]
-        slope = sum(x * y for x, y in points) / sum(x * x for x, _ in points) if points else _SLOPE * plain
-        return plain + max(0.0, slope) * (n - 1)
+        known = fresh or {m: [s for _, s in self._windows[m]] for m in counted}
+        # no window costs less than one token, or much more than its tokens one by one
+        costs = {1: plain, **{m: min(max(plain, median(times)), _OUTLIER * m * plain) for m, times in known.items()}}
+        above = [cost for m, cost in costs.items() if m >= n]
+        below = max(m for m in costs if m <= n)
+        if below == n or (above and min(above) <= costs[below]):
+            return min(above)  # a longer window never costs less
+        each = (costs[below] - plain) / (below - 1) if below > 1 else _SLOPE * plain
+        drawn = costs[below] + each * (n - below)
+        return min([drawn, *above])
 
     def _lately(self, n: int) -> list[float]:
         return [seconds for at, seconds in self._windows[n] if self._round - at <= _STALE]
@@ -165,17 +176,21 @@ class Gate:
             self._drafts.setdefault(drafter, deque(maxlen=_RECENT)).append(seconds / drafts)
             plain = self.window(1)
             if plain is not None and drafter in self.accounts:
+                seconds = min(seconds, _OUTLIER * drafts * self.draft_cost(drafter))
                 self.accounts[drafter].add(-seconds, seconds, plain)
 
     def note(self, *, window: int, seconds: float, drafter: str, got: int) -> None:
         """A round is over: a window of so many tokens (1: plain) that took `seconds` and gave `got` tokens."""
         self._round += 1
-        self._windows.setdefault(window, deque(maxlen=_RECENT)).append((self._round, seconds))
+        if window in self._warm:
+            self._windows.setdefault(window, deque(maxlen=_RECENT)).append((self._round, seconds))
+        self._warm.add(window)  # the first of its length allocates, and meets cold caches: it tells nothing
         self._since_plain = 0 if window == 1 else self._since_plain + 1
         self._since_window = 0 if window > 1 else self._since_window + 1
-        plain = self.window(1)
-        if plain is None:
+        plain, usual = self.window(1), self.window(window, sure=3)
+        if plain is None or usual is None:
             return
+        seconds = min(seconds, _OUTLIER * usual)
         for name, account in self.accounts.items():
             mine = name == drafter and window > 1
             account.add(got * plain - seconds if mine else 0.0, seconds, plain)
