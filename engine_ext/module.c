@@ -7,6 +7,7 @@
 #include "ggml-backend-impl.h"
 #include "llama.h"
 #include "probe.h"
+#include "speculate.h"
 #include "strata_versions.h"
 
 static struct PyModuleDef module;
@@ -119,7 +120,14 @@ static PyObject * probe_copies(PyObject * self, PyObject * args, PyObject * kwar
     return out;
 }
 
+static PyObject * nextn_missing(PyObject * self, PyObject * unused) {
+    (void) self, (void) unused;
+    const char * name = st_nextn_missing();
+    return PyUnicode_FromString(name ? name : "");
+}
+
 static PyMethodDef methods[] = {
+    { "nextn_missing", nextn_missing, METH_NOARGS, "A function of llama.cpp's NextN interface that the loaded library lacks, or nothing." },
     { "probe_copies", (PyCFunction) (void (*)(void)) probe_copies, METH_VARARGS | METH_KEYWORDS, "Measures copies to a CUDA device; see probe.h." },
     { "runtime_ggml_version", runtime_ggml_version, METH_NOARGS, "Version of the ggml library that is loaded." },
     { "registry_api_version", registry_api_version, METH_NOARGS, "Backend API version of the loaded registry's first entry." },
@@ -140,7 +148,8 @@ static int execute(PyObject * m) {
     if (!state->error || PyModule_AddObjectRef(m, "Error", state->error) < 0) {
         return -1;
     }
-    if (add_type(m, &py_stream_spec, &state->stream_type) < 0 || add_type(m, &py_tier_spec, &state->tier_type) < 0) {
+    if (add_type(m, &py_stream_spec, &state->stream_type) < 0 || add_type(m, &py_tier_spec, &state->tier_type) < 0 ||
+        add_type(m, &py_spec_spec, &state->spec_type) < 0) {
         return -1;
     }
     return PyModule_AddStringConstant(m, "GGML_VERSION", STRATA_GGML_VERSION) < 0 ||
@@ -152,7 +161,9 @@ static int execute(PyObject * m) {
                    PyModule_AddIntConstant(m, "STAGER_MAX_THREADS", ST_STAGER_MAX_THREADS) < 0 || PyModule_AddIntConstant(m, "DIRECT_AUTO", ST_DIRECT_AUTO) < 0 ||
                    PyModule_AddIntConstant(m, "DIRECT_ON", ST_DIRECT_ON) < 0 || PyModule_AddIntConstant(m, "DIRECT_OFF", ST_DIRECT_OFF) < 0 ||
                    PyModule_AddIntConstant(m, "POLICY_LRU", ST_POLICY_LRU) < 0 || PyModule_AddIntConstant(m, "POLICY_ADAPTIVE", ST_POLICY_ADAPTIVE) < 0 ||
-                   PyModule_AddIntConstant(m, "POLICY_FROZEN", ST_POLICY_FROZEN) < 0 || PyModule_AddIntConstant(m, "FAULT_NONE", ST_FAULT_NONE) < 0 || PyModule_AddIntConstant(m, "FAULT_NEXT_EXPERT", ST_FAULT_NEXT_EXPERT) < 0
+                   PyModule_AddIntConstant(m, "POLICY_FROZEN", ST_POLICY_FROZEN) < 0 || PyModule_AddIntConstant(m, "MAX_DRAFTS", ST_MAX_DRAFTS) < 0 || PyModule_AddIntConstant(m, "STEP_SPOILED", ST_STEP_SPOILED) < 0 ||
+                   PyModule_AddIntConstant(m, "STEP_NOT_FINITE", ST_STEP_NOT_FINITE) < 0 ||
+                   PyModule_AddIntConstant(m, "FAULT_NONE", ST_FAULT_NONE) < 0 || PyModule_AddIntConstant(m, "FAULT_NEXT_EXPERT", ST_FAULT_NEXT_EXPERT) < 0
                ? -1
                : 0;
 }
@@ -162,6 +173,7 @@ static int traverse(PyObject * m, visitproc visit, void * arg) {
     Py_VISIT(state->error);
     Py_VISIT(state->stream_type);
     Py_VISIT(state->tier_type);
+    Py_VISIT(state->spec_type);
     return 0;
 }
 
@@ -170,6 +182,7 @@ static int clear(PyObject * m) {
     Py_CLEAR(state->error);
     Py_CLEAR(state->stream_type);
     Py_CLEAR(state->tier_type);
+    Py_CLEAR(state->spec_type);
     return 0;
 }
 

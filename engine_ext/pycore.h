@@ -9,11 +9,13 @@
 
 extern PyType_Spec py_stream_spec;
 extern PyType_Spec py_tier_spec;
+extern PyType_Spec py_spec_spec;
 
 struct py_state {  // of the module
     PyObject * error;
     PyObject * stream_type;
     PyObject * tier_type;
+    PyObject * spec_type;
 };
 struct py_state * py_module_state(PyTypeObject * type);
 

@@ -19,7 +19,7 @@ import platformdirs
 
 from .atomic import write_atomic
 from .engine.events import Sampling
-from .engine.modes import Modes, Pinning, Residency, StagerProfile
+from .engine.modes import Drafting, Modes, Pinning, Residency, StagerProfile
 from .engine.options import EngineOptions
 from .errors import UserError
 from .sections import PER_MODEL, Sections, take_sections, take_table
@@ -175,6 +175,8 @@ class Settings:
     stager_threads: int | None = field(default=None, metadata=_is("engine", int, 1, 32))
     pool_buffers: int = field(default=16, metadata=_is("engine", int, 2, 4096))  # depth of the ring of stage buffers
     residency: Residency = field(default=Residency.LRU, metadata=_is("engine", Residency))
+    draft: Drafting = field(default=Drafting.AUTO, metadata=_is("engine", Drafting))
+    draft_min_p: float = field(default=0.0, metadata=_is("engine", float, 0, 1))
     profile: bool = field(default=True, metadata=_is("engine", bool))  # read and write usage profiles
     verify_cache: int = field(default=0, metadata=_is("engine", int, 0, 2**31))  # rounds between checks; 0: none
 
@@ -201,7 +203,7 @@ class Settings:
     @property
     def modes(self) -> Modes:
         """The engine's switches as asked for."""
-        return Modes(self.pinning, self.stager, self.residency)
+        return Modes(self.pinning, self.stager, self.residency, self.draft)
 
     @property
     def sampling(self) -> Sampling:
@@ -226,6 +228,7 @@ class Settings:
             stager_threads=self.stager_threads,
             pool_buffers=self.pool_buffers,
             profiles=profile_dir() if self.profile else None,
+            draft_min_p=self.draft_min_p,
             verify_cache=self.verify_cache,
             log=log,
         )

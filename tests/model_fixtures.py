@@ -15,13 +15,14 @@ TinyModel = Callable[[str], Path]
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> TinyModel:
-    """`tiny_model(name)`: the GGUF of that name in models.MODELS, written once a session. Do not change it."""
+    """`tiny_model(name)`: the GGUF of that name in models.MODELS or NEXTN_MODELS, written once a session.
+    Do not change it."""
     folder = tmp_path_factory.mktemp("models")
     made: dict[str, Path] = {}
 
     def get(name: str) -> Path:
         if name not in made:
-            made[name] = models.MODELS[name](folder / f"{name}.gguf")
+            made[name] = (models.MODELS | models.NEXTN_MODELS)[name](folder / f"{name}.gguf")
         return made[name]
 
     return get

@@ -51,11 +51,16 @@ def vocabulary() -> list[tuple[str, float, TokenType]]:
 class TinyWriter:
     """A GGUF of one architecture with the vocabulary in it, random weights and seeded."""
 
-    def __init__(self, path: Path, arch: str, seed: int, *, max_tensors: int = 0) -> None:
+    def __init__(self, path: Path, arch: str, seed: int, *, max_tensors: int = 0, n_vocab: int = 0) -> None:
+        """`n_vocab`: of a vocabulary of bare numbers, which spells no text; 0: the one that does."""
         self.path, self.arch = path, arch
         self.rng = np.random.default_rng(seed)
         self.w = GGUFWriter(path, arch, split_max_tensors=max_tensors)
         self.w.add_name(f"tiny {arch}")
+        if n_vocab:
+            self.n_vocab = n_vocab
+            self.w.add_tokenizer_model("none")
+            return
         tokens = vocabulary()
         self.n_vocab = len(tokens)
         self.w.add_tokenizer_model("llama")
@@ -337,6 +342,49 @@ def llama_dense(path: Path, *, seed: int = 0, arch: str = "llama") -> Path:
     return t.close()
 
 
+def glm4moe(path: Path, *, seed: int = 0, layers: int = LAYERS, echo: bool = False, n_vocab: int = 0) -> Path:
+    """With a NextN block behind its layers. Its drafts are noise; with `echo`, and a single layer, they are often
+    right: the block gives its head the last token's embedding, which is most of what the model's own head gets.
+    """
+    t = TinyWriter(path, "glm4moe", seed, n_vocab=n_vocab)
+    t.common(layers=layers + 1)
+    t.moe(
+        expert_shared_count=1,
+        leading_dense_block_count=0,
+        expert_weights_norm=True,
+        expert_gating_func=int(gguf.ExpertGatingFuncType.SIGMOID),
+        nextn_predict_layers=1,
+    )
+    t.head()
+    for layer in range(layers + 1):
+        b = f"blk.{layer}."
+        t.norm(b + "attn_norm.weight")
+        t.attention(b)
+        t.norm(b + "post_attention_norm.weight")
+        t.router(b)
+        t.raw(b + "exp_probs_b.bias", 0.02 * t.rng.standard_normal(EXPERTS, np.float32))
+        t.experts(b, Q.Q4_0, Q.Q4_0)
+        t.shared_expert(b)
+    b = f"blk.{layers}.nextn."
+    if echo:
+        t.raw(b + "eh_proj.weight", np.hstack([np.eye(WIDTH), np.zeros((WIDTH, WIDTH))]).astype(np.float32))
+    else:
+        t.random(b + "eh_proj.weight", WIDTH, 2 * WIDTH)
+    for name in ("enorm", "hnorm", "shared_head_norm"):
+        t.raw(f"{b}{name}.weight", np.ones(WIDTH, np.float32))
+    return t.close()
+
+
+def glm4moe_echo(path: Path, *, seed: int = 0) -> Path:
+    """As glm4moe, with a NextN block that often says what the model says."""
+    return glm4moe(path, seed=seed, layers=1, echo=True)
+
+
+def ten_tokens(path: Path, *, seed: int = 0) -> Path:
+    """As glm4moe_echo, with a vocabulary of ten tokens: for statistics of what is sampled."""
+    return glm4moe(path, seed=seed, layers=1, echo=True, n_vocab=10)
+
+
 Builder = Callable[[Path], Path]
 
 MOE_MODELS: dict[str, Builder] = {
@@ -349,6 +397,7 @@ MOE_MODELS: dict[str, Builder] = {
     "qwen3next_fused": qwen3next_fused,
     "grovemoe": grovemoe,
 }
+NEXTN_MODELS: dict[str, Builder] = {"glm4moe": glm4moe, "glm4moe_echo": glm4moe_echo, "ten_tokens": ten_tokens}
 MODELS: dict[str, Builder] = {**MOE_MODELS, "llama_dense": llama_dense}
 
 

@@ -11,7 +11,7 @@ import pytest
 from strata_tui import config
 from strata_tui.config import SPECS, Settings, load_given, load_settings, save, save_switches
 from strata_tui.engine.events import Sampling
-from strata_tui.engine.modes import Modes, Pinning, Residency, StagerProfile
+from strata_tui.engine.modes import Drafting, Modes, Pinning, Residency, StagerProfile
 from strata_tui.errors import UserError
 
 
@@ -52,6 +52,8 @@ def test_every_setting_can_be_in_the_file(file: Path) -> None:
         stager_threads = 12
         pool_buffers = 64
         residency = "adaptive"
+        draft = 3
+        draft_min_p = 0.25
         profile = false
         verify_cache = 64
         [sampling]
@@ -95,6 +97,8 @@ def test_every_setting_can_be_in_the_file(file: Path) -> None:
         stager_threads=12,
         pool_buffers=64,
         residency=Residency.ADAPTIVE,
+        draft=Drafting.THREE,
+        draft_min_p=0.25,
         profile=False,
         verify_cache=64,
         temperature=0.0,
@@ -118,7 +122,7 @@ def test_every_setting_can_be_in_the_file(file: Path) -> None:
     written = file.read_text()
     assert [n for n in SPECS if f"{n} =" not in written] == []  # a new setting belongs in this test
     assert settings.sampling == Sampling(0.0, 20, 0.9, 0.0, 1.5, 0.98, 1.1, 0.5, -0.5, 128, 7, 100, "off")
-    assert settings.modes == Modes(Pinning.ON, StagerProfile.SSD, Residency.ADAPTIVE)
+    assert settings.modes == Modes(Pinning.ON, StagerProfile.SSD, Residency.ADAPTIVE, Drafting.THREE)
 
 
 def test_flag_beats_environment_beats_file_beats_default(file: Path) -> None:

@@ -27,6 +27,8 @@ _HELP = {
     "stager_threads": ("N", "threads that read experts (default: as many as prove useful)"),
     "pool_buffers": ("N", "stage buffers: how many experts are read ahead (default: 16)"),
     "residency": ("MODE", "which experts keep their slots: lru, adaptive or frozen"),
+    "draft": ("N", "tokens to draft ahead: auto (what pays), off, or 1 to 4"),
+    "draft_min_p": ("P", "end drafts where their joint confidence falls below P (default: 0)"),
     "profile": ("on|off", "fill the slots from the model's usage profile, and keep it (default: on)"),
     "verify_cache": ("N", "compare some slots with the file every N rounds; 0: never (default)"),
     "temperature": ("X", "0: always the likeliest token"),

@@ -13,6 +13,7 @@ from pathlib import Path
 from ..config import cache_dir
 from ..engine.gguf_info import read_info
 from ..errors import UserError
+from .head_data import head_bytes, read_head
 from .router_data import load_routers, routers_bytes
 from .source import source_model
 from .upcycle import write_demo_model
@@ -23,7 +24,7 @@ _NEEDED_BYTES = 600 << 20
 
 def demo_model_path() -> Path:
     """Where this version's demo model is, or will be. Another version of it has another name."""
-    digest = hashlib.sha256(routers_bytes()).hexdigest()[:8]
+    digest = hashlib.sha256(routers_bytes() + head_bytes()).hexdigest()[:8]
     return cache_dir() / f"strata-demo-{_FORMAT}-{digest}.gguf"
 
 
@@ -65,7 +66,7 @@ def _build(source: Path, path: Path, progress: Callable[[int, int], None] | None
         )
     part = path.with_suffix(".part")  # under the lock, one name is enough; a killed build's rest is overwritten
     try:
-        write_demo_model(source, part, load_routers(), progress)
+        write_demo_model(source, part, load_routers(), progress, read_head(head_bytes()))
         with part.open("rb") as stream:
             os.fsync(stream.fileno())
         part.replace(path)

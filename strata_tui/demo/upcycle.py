@@ -10,7 +10,7 @@ changes a sum's last bits, which 8-bit activations mostly swallow.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ import gguf
 import numpy as np
 from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter
 from numpy.typing import NDArray
+
+from .head_data import HeadTensor
 
 Array = NDArray[Any]
 Progress = Callable[[int, int], None]  # bytes written, bytes in all
@@ -45,12 +47,19 @@ class _Tensor:
         return int(np.prod(self.shape)) * self.dtype.itemsize
 
 
-def write_demo_model(source: Path, destination: Path, routers: Array, progress: Progress | None = None) -> None:
-    """Writes the model to `destination`. `routers`: float, (layers, EXPERTS, embedding length).
+def write_demo_model(
+    source: Path,
+    destination: Path,
+    routers: Array,
+    progress: Progress | None = None,
+    head: Mapping[str, HeadTensor] | None = None,
+) -> None:
+    """Writes the model to `destination`. `routers`: float, (layers, EXPERTS, embedding length). `head`: a trained
+    NextN block (head_data.py), which becomes a layer behind the others, with experts made as theirs are.
 
     Memory: one expert tensor at a time. Raises OSError when the disk refuses.
     """
-    upcycle = _Upcycle(GGUFReader(source), routers)
+    upcycle = _Upcycle(GGUFReader(source), routers, head or {})
     writer = GGUFWriter(destination, "glm4moe")
     try:
         upcycle.add_metadata(writer)
@@ -82,9 +91,10 @@ def permutations(layer: int) -> NDArray[np.int64]:
 
 
 class _Upcycle:
-    def __init__(self, reader: GGUFReader, routers: Array) -> None:
+    def __init__(self, reader: GGUFReader, routers: Array, head: Mapping[str, HeadTensor]) -> None:
         self.reader = reader
-        self.by_name = {t.name: t for t in reader.tensors}
+        self.by_name: dict[str, Any] = {t.name: t for t in reader.tensors}
+        self.head = head
         self.layers = self.number("block_count")
         self.width = self.number("embedding_length")
         self.heads = self.number("attention.head_count")
@@ -122,7 +132,9 @@ class _Upcycle:
         w.add_base_model_organization(0, "HuggingFaceTB")
         w.add_base_model_repo_url(0, "https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct")
         head = self.width // self.heads
-        w.add_block_count(self.layers)
+        w.add_block_count(self.layers + bool(self.head))
+        if self.head:
+            w.add_nextn_predict_layers(1)
         w.add_context_length(self.number("context_length"))
         w.add_embedding_length(self.width)
         w.add_feed_forward_length(self.neurons)
@@ -149,18 +161,25 @@ class _Upcycle:
                 yield self._as_is(t.name, t.name)
         for layer in range(self.layers):
             yield from self.block(layer, layer)
+        if self.head:
+            last = self.layers
+            self.by_name.update({f"blk.{last}.{name}": tensor for name, tensor in self.head.items()})
+            yield from self.block(last, last)
+            for name in self.head:
+                if name.startswith("nextn."):
+                    yield self._as_is(f"blk.{last}.{name}", f"blk.{last}.{name}")
 
     def block(self, layer: int, source: int) -> Iterator[_Tensor]:
         """Tensors of block `layer`, made from the source model's block `source`."""
         new, old = f"blk.{layer}.", f"blk.{source}."
         yield self._as_is(new + "attn_norm.weight", old + "attn_norm.weight")
-        yield self._rows(new + "attn_q.weight", old + "attn_q.weight", lambda d: _to_neox(d, self.heads))
-        yield self._rows(new + "attn_k.weight", old + "attn_k.weight", lambda d: _to_neox(d, self.kv_heads))
+        yield self._rows(new + "attn_q.weight", old + "attn_q.weight", lambda d: to_neox(d, self.heads))
+        yield self._rows(new + "attn_k.weight", old + "attn_k.weight", lambda d: to_neox(d, self.kv_heads))
         yield self._as_is(new + "attn_v.weight", old + "attn_v.weight")
         yield self._as_is(new + "attn_output.weight", old + "attn_output.weight")
         yield self._as_is(new + "post_attention_norm.weight", old + "ffn_norm.weight")
         f32 = GGMLQuantizationType.F32
-        router = np.ascontiguousarray(self.routers[source], np.float32)
+        router = np.ascontiguousarray(self.routers[min(source, self.layers - 1)], np.float32)
         yield _Tensor(new + "ffn_gate_inp.weight", router.shape, f32, lambda: router)
         yield _Tensor(new + "exp_probs_b.bias", (EXPERTS,), f32, lambda: np.zeros(EXPERTS, np.float32))
         order = permutations(source)
@@ -181,8 +200,9 @@ class _Upcycle:
 
     def _neurons_in_columns(self, new: str, old: str, order: NDArray[np.int64], source: int) -> Iterator[_Tensor]:
         tensor = self.by_name[old]
-        if tensor.tensor_type != GGMLQuantizationType.Q4_1:  # blocks of 32 neurons, the scale in the first two bytes
-            raise ValueError(f"{tensor.name} is not Q4_1")
+        # blocks of 32 neurons, the scale in the first two bytes
+        if tensor.tensor_type not in (GGMLQuantizationType.Q4_1, GGMLQuantizationType.Q8_0):
+            raise ValueError(f"{tensor.name} is neither Q4_1 nor Q8_0")
         size = gguf.GGML_QUANT_SIZES[tensor.tensor_type][1]
         shared, routed = np.split(tensor.data, [(self.neurons - EXPERT_NEURONS) // _BLOCK * size], axis=1)
         blocks = routed.reshape(self.width, -1, size)
@@ -204,10 +224,16 @@ class _Upcycle:
         return _Tensor(new, data.shape, tensor.tensor_type, lambda: np.ascontiguousarray(change(data)))
 
 
-def _to_neox(rows: Array, heads: int) -> Array:
+def to_neox(rows: Array, heads: int) -> Array:
     """Rows of a query or key matrix, from rotary pairs (2i, 2i+1) of each head to pairs (i, i + half)."""
     shape = rows.shape
     return rows.reshape(heads, shape[0] // heads // 2, 2, *shape[1:]).swapaxes(1, 2).reshape(shape)
+
+
+def from_neox(rows: Array, heads: int) -> Array:
+    """The inverse of `to_neox`."""
+    shape = rows.shape
+    return rows.reshape(heads, 2, shape[0] // heads // 2, *shape[1:]).swapaxes(1, 2).reshape(shape)
 
 
 def _nudge_scales(blocks: NDArray[np.uint8], rng: np.random.Generator) -> None:

@@ -22,6 +22,9 @@ DIRECT_OFF: int
 POLICY_LRU: int
 POLICY_ADAPTIVE: int
 POLICY_FROZEN: int
+MAX_DRAFTS: int  # of one window
+STEP_SPOILED: int  # the memory could not be cut back: clear it
+STEP_NOT_FINITE: int  # NaN or infinity in the logits: clear the memory
 FAULT_NONE: int
 FAULT_NEXT_EXPERT: int  # tests: serve expert e + 1 for e
 
@@ -35,6 +38,9 @@ def struct_sizes() -> dict[str, int]:
 
 def devices() -> list[dict[str, object]]:
     """ggml devices: {"name", "description", "type" ("CPU", "GPU", "IGPU", "ACCEL"), "free", "total"}."""
+
+def nextn_missing() -> str:
+    """A function of llama.cpp's NextN interface that the loaded library lacks; "" when all are there."""
 
 def probe_copies(
     device: str,
@@ -160,4 +166,35 @@ class Tier:
     def verify(self, count: int, seed: int) -> int:
         """Compares `count` random residents with the file byte for byte; raises Error on a difference."""
     def last_error(self) -> str: ...
+    def close(self) -> None: ...
+
+class Speculator:
+    """Draft, verify and accept for the sequence of one context (engine_ext/speculate.h). `target`, `draft`: addresses
+    of llama_context; the second of type MTP, 0 for none. Both outlive it. Used by the thread that decodes."""
+
+    def __init__(self, target: int, draft: int = 0) -> None:
+        """Raises Error when the model's heads cannot be used."""
+    def begin(self, filters: int, greedy: bool, seed: int, /) -> None:
+        """A new reply. `filters`: address of the llama_sampler chain without the choice itself; lives until `end`."""
+    def end(self) -> None: ...
+    def sample(self, row: int = -1, /) -> tuple[int, int]:
+        """(0 or STEP_NOT_FINITE, token) from a row of the last decode; the chain has then seen the token."""
+    def observe(self, tokens: Sequence[int], position: int, /) -> int:
+        """Prompt tokens were decoded from `position` on, in one decode: the draft context reads their hidden rows.
+        Returns llama_decode's code."""
+    def cut(self, position: int, /) -> None:
+        """The target's memory was cut to `position` tokens."""
+    def draft(self, pending: int, position: int, first: bool, /) -> tuple[int, float] | None:
+        """(token, probability) behind `pending`, which stands at `position`, or behind the last draft."""
+    def step(
+        self,
+        pending: int,
+        position: int,
+        drafts: Sequence[int],
+        proposals: Sequence[Sequence[tuple[int, float]] | None] | None = None,
+        own: bool = False,
+    ) -> tuple[int, list[int]]:
+        """Decodes and verifies one window: (llama_decode's code or STEP_*, tokens chosen; at least one when 0).
+        The memory then holds `pending` and all of them but the last. `own`: the drafts are from `draft`, so they are
+        verified against what they were drawn from; `proposals`: against these instead (tests)."""
     def close(self) -> None: ...

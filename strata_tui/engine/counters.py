@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,47 @@ class PhaseCounters:
     def hit_rate(self) -> float | None:
         """Hits over picks, or None when nothing was picked."""
         return self.hits / self.picks if self.picks else None
+
+
+@dataclass(frozen=True, slots=True)
+class DraftCounters:
+    """Speculative decoding: totals since the model was opened, or a difference of two such snapshots.
+
+    `offered` and `accepted` count by position: index 0 is the first draft of a window. A draft behind one that was
+    rejected was offered, too. Times in nanoseconds.
+    """
+
+    windows: int = 0  # passes of the target while decoding, those without drafts included
+    drafted_windows: int = 0  # ... of these, those with drafts
+    tokens: int = 0  # that the windows gave
+    offered: tuple[int, ...] = (0, 0, 0, 0)
+    accepted: tuple[int, ...] = (0, 0, 0, 0)
+    draft_ns: int = 0  # spent on drafting
+    window_ns: int = 0  # spent on windows with drafts
+    plain_ns: int = 0  # spent on windows without
+
+    def __sub__(self, other: DraftCounters) -> DraftCounters:
+        def minus(a: Any, b: Any) -> Any:
+            return tuple(x - y for x, y in zip(a, b, strict=True)) if isinstance(a, tuple) else a - b
+
+        return DraftCounters(**{f.name: minus(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)})
+
+    @property
+    def acceptance(self) -> float | None:
+        """Accepted over offered drafts, or None without drafts."""
+        return sum(self.accepted) / sum(self.offered) if sum(self.offered) else None
+
+    @property
+    def tokens_per_window(self) -> float | None:
+        return self.tokens / self.windows if self.windows else None
+
+    @property
+    def window_cost(self) -> float | None:
+        """Mean time of a window with drafts, and of drafting them, over that of a plain one; None if one is unknown."""
+        plain = self.windows - self.drafted_windows
+        if not plain or not self.drafted_windows or not self.plain_ns:
+            return None
+        return ((self.window_ns + self.draft_ns) / self.drafted_windows) / (self.plain_ns / plain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +139,8 @@ class ReplyStats:
     context_used: int = 0
     context_total: int = 0
     model: str = ""
+    drafts: DraftCounters | None = None  # None: of a reply from before there were any
+    gate: str = ""  # what the switch for drafts said at the end: its state and the reason
 
     @property
     def prompt_rate(self) -> float | None:
@@ -130,6 +174,11 @@ class ReplyStats:
                 return PhaseCounters(**{k: v for k, v in part.items() if k in phase})
 
             kept["counters"] = Counters(one("prompt"), one("decode"), raw.get("swaps"))
+        drafts = kept.get("drafts")
+        if isinstance(drafts, dict):
+            names = {f.name for f in fields(DraftCounters)}
+            given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in drafts.items() if k in names}
+            kept["drafts"] = DraftCounters(**given)
         return cls(**kept)  # type: ignore[arg-type]
 
 

@@ -126,16 +126,19 @@ class Model:
         stream: _core.Stream | None = None,
         pattern: str = "",
         placement: Placement = Placement(),  # noqa: B008 (frozen)
+        heads: bool = False,
         progress: Progress | None = None,
     ) -> Model:
         """Loads from `stream` on the tier's device, or without a tier from `path` on plain llama.cpp as placed.
 
-        Raises UserError with llama.cpp's reason; a load stopped by `progress` raises it too.
+        `heads`: with the NextN layers. Raises UserError with llama.cpp's reason; a load stopped by `progress`
+        raises it too.
         """
         lib = library()
         params = lib.llama_model_default_params()
         params.use_extra_bufts = False
         params.load_mode = lib.LLAMA_LOAD_MODE_NONE
+        params.load_mtp = heads
         keep: list[object] = []  # alive until the load returns
         if progress is not None:
             params.progress_callback = lib.llama_progress_callback(lambda part, _: progress(part))
@@ -228,6 +231,8 @@ class ContextOptions:
     threads: int = 1
     flash: int = FLASH_AUTO
     outputs: int = 0  # most logits rows of one decode; 0: as many as tokens. Fewer need less memory
+    snapshots: int = 0  # recurrent states kept, so that as many tokens can be taken back (where the model can)
+    heads: bool = False  # the context of the model's NextN heads, beside that of the model itself
 
 
 class Context:
@@ -243,6 +248,9 @@ class Context:
         params.n_threads = params.n_threads_batch = options.threads
         params.flash_attn_type = options.flash
         params.n_outputs_max = options.outputs
+        params.n_rs_seq = options.snapshots
+        if options.heads:
+            params.ctx_type = lib.LLAMA_CONTEXT_TYPE_MTP
         params.swa_full = False
         params.no_perf = True
         if tier is not None:

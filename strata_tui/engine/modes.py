@@ -34,6 +34,26 @@ class Residency(str, Enum):
     FROZEN = "frozen"
 
 
+class Drafting(str, Enum):
+    """How many tokens a window may draft: what pays, none, or always so many."""
+
+    AUTO = "auto"
+    OFF = "off"
+    ONE = "1"
+    TWO = "2"
+    THREE = "3"
+    FOUR = "4"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Drafting | None:
+        return cls(str(value)) if isinstance(value, int) and not isinstance(value, bool) else None  # 2 in a file
+
+    @property
+    def most(self) -> int:
+        """Most drafts of one window."""
+        return 0 if self is Drafting.OFF else 4 if self is Drafting.AUTO else int(self.value)
+
+
 def next_value(value: Enum) -> Enum:
     """The value after `value` in its own class, going round."""
     members = list(type(value))
@@ -47,6 +67,7 @@ class Modes:
     pinning: Pinning = Pinning.AUTO
     stager: StagerProfile = StagerProfile.AUTO
     residency: Residency = Residency.LRU
+    draft: Drafting = Drafting.AUTO
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +93,4 @@ class ModesState:
     stager: SwitchState
     pool_generation: int
     residency: SwitchState | None = None
+    draft: SwitchState | None = None

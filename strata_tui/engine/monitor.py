@@ -9,7 +9,7 @@ from logging import Logger
 
 from .counters import Counters, MemoryReport, ReplyStats
 from .events import EngineState, Snapshot
-from .modes import ModesState, SwitchState
+from .modes import ModesState
 from .opening import OpenModel
 from .outbox import Outbox
 from .reply import Reply
@@ -102,16 +102,10 @@ class Monitor:
                 context_used=len(opened.prefix.tokens) if opened else 0,
                 context_total=opened.context.size if opened else 0,
             )
-            residency, stager = (opened.residency(), opened.stager()) if opened else (None, None)
             with self._shown:
-                modes = self._modes
-                if modes and residency and stager:  # these change by themselves
-                    if _same_wish(modes.residency, residency):
-                        modes = replace(modes, residency=residency)
-                    if _same_wish(modes.stager, stager):
-                        modes = replace(modes, stager=stager)
-                    self._modes = modes
-                self.snapshot = replace(snapshot, state=self._state, modes=modes, queued=self._queued)
+                if opened and self._modes:
+                    self._modes = opened.live_modes(self._modes)
+                self.snapshot = replace(snapshot, state=self._state, modes=self._modes, queued=self._queued)
 
     def _run(self) -> None:
         while not self._stop.wait(PERIOD):
@@ -119,8 +113,3 @@ class Monitor:
                 self.publish()
             except Exception:  # the next one may work; the worker does not depend on this thread
                 self._log.exception("a snapshot could not be taken")
-
-
-def _same_wish(shown: SwitchState | None, now: SwitchState) -> bool:
-    """Whether what is shown waits for no change, and `now` is the answer to the same wish."""
-    return shown is not None and not shown.pending and shown.wanted == now.wanted

@@ -17,18 +17,21 @@ from .filling import Mirror, fill_slots, open_profile
 from .gguf_info import GgufInfo
 from .llama_log import LOG
 from .loading import Emit, LoadControl, Throttle
-from .modes import Modes, ModesState, SwitchState
+from .modes import Modes, ModesState
 from .options import EngineOptions
 from .plan import Machine, Plan, gib, make_plan, refit, ring_size
 from .prefix import Prefix
 from .profile import UsageProfile, model_key
 from .sampler import recommended
+from .speculate import MOST, Speculation
+from .speculate_heads import count_heads
 from .switches import Switches
 from .telemetry import Vram, physical_cores, process_rss, ram
 
 if TYPE_CHECKING:
     from . import _core
 
+MIN_HEADS_BATCH = 128  # tokens; the heads' context reads what was decoded without them in batches of 64
 _PHASE_FIELDS = tuple(f.name for f in fields(PhaseCounters))
 
 
@@ -44,6 +47,7 @@ class OpenModel:
     tier: _core.Tier
     model: llama.Model
     context: llama.Context
+    speculation: Speculation
     format: ChatFormat
     prefix: Prefix
     kv: int | None
@@ -82,13 +86,9 @@ class OpenModel:
         if self.tier.n_experts and 0 < self.tier.stream()["from"] <= tokens:
             self.tier.stream_ahead()
 
-    def residency(self) -> SwitchState:
-        """The residency switch as it is now. Any thread."""
-        return self._switches.residency()
-
-    def stager(self) -> SwitchState:
-        """The stager as it is now. Any thread."""
-        return self._switches.stager()
+    def live_modes(self, modes: ModesState) -> ModesState:
+        """`modes` with the switches whose state changes by itself as they are now. Any thread."""
+        return self._switches.live(modes)
 
     def log_stager(self, log: Logger, only_changes: bool = False) -> None:
         """Logs profile, threads and the reason; `only_changes`: where the profile is another than logged last."""
@@ -160,17 +160,20 @@ def open_model(
         plan = make_plan(info, tier, machine, options)
         for line in plan.lines:
             log.info("plan: %s: %s", line.label, _line_text(line))
-        model = _load_trunk(info, tier, emit, control)
+        heads, no_heads = count_heads(info, MOST)
+        model = _load_trunk(info, tier, heads > 0, emit, control)
         stack.callback(model.close)
         control.check()
         if not model.chats:
             raise UserError(f"{info.name} does not write text token by token, so it cannot chat: open another model.")
         flash = {None: llama.FLASH_AUTO, False: llama.FLASH_OFF, True: llama.FLASH_ON}[options.flash_attention]
-        context = llama.Context(
-            model, llama.ContextOptions(plan.context, plan.batch, plan.threads, flash, outputs=1), tier
-        )
+        sizes = llama.ContextOptions(plan.context, plan.batch, plan.threads, flash, outputs=MOST + 1)
+        if model.has_state:
+            sizes = replace(sizes, snapshots=MOST)
+        context = llama.Context(model, sizes, tier)
         stack.callback(context.close)
         kv, plan = _measured(plan, context)
+        speculation, kv = _speculation(core, context, sizes, heads, no_heads, options, kv, tier, stack)
         if plan.n_experts:
             if machine.on_gpu:
                 plan = refit(plan, tier, _device(name).free)
@@ -178,12 +181,13 @@ def open_model(
             got = tier.allocate(plan.slots)
             log.info("slots: %d of %d experts, %s", got, plan.n_experts, gib(tier.arena()["bytes"]))
             plan = _set_stream(plan, tier, log)
-        switches = Switches(core, tier)
+        switches = Switches(core, tier, speculation)
         switches.apply_pool(modes)
         profile = open_profile(options.profiles, info, plan.n_experts, log)
         if plan.n_experts:
             log.info("%s", tier.selftest())
             fill_slots(tier, profile, emit, control, log)
+        switches.apply_drafting(modes.draft)
         switches.apply_residency(modes.residency)  # now that there are residents to become homes
         control.check()
         formatter = ChatFormat(model)
@@ -199,6 +203,7 @@ def open_model(
             tier=tier,
             model=model,
             context=context,
+            speculation=speculation,
             format=formatter,
             prefix=Prefix(context, has_state=model.has_state, window=model.n_swa),
             kv=kv,
@@ -224,7 +229,33 @@ def read_counters(tier: _core.Tier) -> Counters:
     return Counters(phase("prompt"), phase("decode"), tier.swaps()["swaps"] if tier.n_experts else None)
 
 
-def _load_trunk(info: GgufInfo, tier: _core.Tier, emit: Emit, control: LoadControl) -> llama.Model:
+def _speculation(
+    core: Any,
+    context: llama.Context,
+    sizes: llama.ContextOptions,
+    heads: int,
+    no_heads: str,
+    options: EngineOptions,
+    kv: int | None,
+    tier: _core.Tier,
+    stack: contextlib.ExitStack,
+) -> tuple[Speculation, int | None]:
+    """With the context of the model's NextN heads, where it has some; and the KV bytes with theirs."""
+    drafts: llama.Context | None = None
+    if heads and (missing := core.nextn_missing()):
+        heads, no_heads = 0, f"the installed llama.cpp has no {missing}"
+    if heads:
+        small = replace(sizes, outputs=1, snapshots=0, heads=True, batch=max(sizes.batch, MIN_HEADS_BATCH))
+        drafts = llama.Context(context.model, small, tier)
+        stack.callback(drafts.close)
+        own = LOG.buffers("KV")
+        kv = None if kv is None or own is None else kv + own
+    speculation = Speculation(core, context, drafts, no_heads, options)
+    stack.callback(speculation.close)
+    return speculation, kv
+
+
+def _load_trunk(info: GgufInfo, tier: _core.Tier, heads: bool, emit: Emit, control: LoadControl) -> llama.Model:
     stream = tier.open_stream(gguf_info.load_segments(info))
     report = Throttle("reading the trunk", emit)
 
@@ -236,7 +267,9 @@ def _load_trunk(info: GgufInfo, tier: _core.Tier, emit: Emit, control: LoadContr
     try:
         pattern = gguf_info.override_pattern(info)
         with control.stopping(stream.cancel):
-            return llama.Model.load(info.path, tier=tier, stream=stream, pattern=pattern, progress=progress)
+            return llama.Model.load(
+                info.path, tier=tier, stream=stream, pattern=pattern, heads=heads, progress=progress
+            )
     except UserError:
         control.check()  # a cancelled load fails too
         raise

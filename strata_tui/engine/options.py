@@ -28,6 +28,8 @@ class EngineOptions:
     pool_buffers: int = 16  # depth of the ring of stage buffers
     stager_threads: int | None = None  # None: by the stager's profile, or measured where that is automatic
     profiles: Path | None = None  # folder of the usage profiles; None: they are neither read nor written
+    lookup: bool = True  # benches: whether drafts may come from the text itself
+    draft_min_p: float = 0.0  # drafts end where their joint confidence falls below it
     verify_cache: int = 0  # residents are compared with the file every so many rounds; 0: never
     log: Path | None = None
     copy_delay_us: int = 0  # tests, on the CPU device: random delay of copies

@@ -69,6 +69,15 @@ class Prefix:
         if self._has_state or not self._memory.remove_from(known) or self._memory.pos_max() != known - 1:
             self.clear()
 
+    def take_back(self, length: int) -> None:
+        """Forgets the tokens from `length` on, where the memory can; else it goes on holding them."""
+        if self._has_state or length >= len(self.tokens):
+            return
+        if self._memory.remove_from(length) and self._memory.pos_max() == length - 1:
+            del self.tokens[length:]
+        else:
+            self.clear()
+
     def clear(self) -> None:
         self._memory.clear()
         self.tokens.clear()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import secrets
 import time
 from collections.abc import Callable
@@ -13,11 +12,12 @@ from logging import Logger
 from ..errors import UserError
 from . import llama
 from .chat_format import ReplyText
-from .counters import Counters, ReplyStats
+from .counters import Counters, DraftCounters, ReplyStats
 from .events import Event, FinishReason, Message, Notice, PromptProgress, ReplyDone, Sampling, TextDelta
 from .llama_log import LOG, cause
 from .opening import OpenModel
 from .sampler import Sampler, resolve
+from .speculate import Spoiled
 from .telemetry import ram_for_core
 
 VERIFIED = 8  # residents compared in one check of the cache
@@ -56,6 +56,7 @@ class Reply:
         self._job, self._opened, self._hooks, self._log = job, opened, hooks, log
         self._begun = time.monotonic()
         self._counters = opened.counters()
+        self._drafts: DraftCounters = opened.speculation.counters()
         self._prompt_tokens = self._reused = 0
         self.prompt_read = 0  # tokens of the prompt that were evaluated
         self.reply_tokens = 0
@@ -99,6 +100,8 @@ class Reply:
             context_used=len(opened.prefix.tokens),
             context_total=opened.context.size,
             model=opened.about.name,
+            drafts=opened.speculation.counters() - self._drafts,
+            gate=opened.speculation.state().reason,
         )
 
     def progress(self) -> PromptProgress | None:
@@ -133,19 +136,23 @@ class Reply:
                 f"{size}: shorten it, start a new one, or open the model with a longer --ctx.",
             )
         reuse = opened.prefix.prepare(tokens)
+        opened.speculation.cut(reuse.kept)
         self._reused = reuse.kept
         if reuse.notice:
             self._notice(reuse.notice)
         seed = secrets.randbits(32) if job.sampling.seed is None else job.sampling.seed & 0xFFFFFFFF
-        sampler = Sampler(opened.model, resolve(job.sampling, opened.info.metadata), seed)
+        sampler = Sampler(opened.model, resolve(job.sampling, opened.info.metadata))
         try:
             self._log.info(
                 "reply %d: %d prompt tokens, %d reused, seed %d", job.reply_id, len(tokens), reuse.kept, seed
             )
             self._read(tokens)
             sampler.accept(tokens)
-            self._write(sampler, opened.format.reply(thinking=prompt.thinking))
+            opened.speculation.begin(tokens, sampler, seed)
+            self._write(opened.format.reply(thinking=prompt.thinking))
         finally:
+            opened.speculation.end()
+            opened.speculation.cut(len(opened.prefix.tokens))
             sampler.close()
 
     def _read(self, tokens: list[int]) -> None:
@@ -169,40 +176,79 @@ class Reply:
         self._prompt_total = 0
         opened.log_stager(self._log)
 
-    def _write(self, sampler: Sampler, text: ReplyText) -> None:
+    def _write(self, text: ReplyText) -> None:
         opened, limit = self._opened, self._job.sampling.max_tokens
         opened.tier.set_phase(opened.core.PHASE_DECODE)
         self._hooks.decoding()
         try:
             self._check_limit(limit)
+            window = [self._choose_first()]
             while True:
-                token = sampler.sample(opened.context)
-                if not math.isfinite(opened.context.logits()[token]):
-                    opened.prefix.clear()
-                    raise UserError("The model computed no usable numbers (NaN or infinity): open it again.")
+                held = len(opened.prefix.tokens) - len(window) + 1  # in front of the window's second token
                 self._last = time.monotonic()
                 self._first = self._first or self._last
-                if opened.model.is_end(token):
-                    raise _Stop(FinishReason.STOP)
-                self.reply_tokens += 1
-                for part, thinking in text.feed(token):
-                    self._hooks.emit(TextDelta(self._job.reply_id, part, thinking))
-                if text.stopped:
-                    raise _Stop(FinishReason.STOP)
+                for i, token in enumerate(window):
+                    if opened.model.is_end(token):
+                        raise _Stop(FinishReason.STOP)
+                    self.reply_tokens += 1
+                    for part, thinking in text.feed(token):
+                        self._hooks.emit(TextDelta(self._job.reply_id, part, thinking))
+                    if text.stopped:
+                        opened.prefix.take_back(held + i)
+                        raise _Stop(FinishReason.STOP)
                 self._check_limit(limit)
                 if len(opened.prefix.tokens) >= opened.context.size:
                     raise _Stop(FinishReason.LENGTH, f"The context of {opened.context.size} tokens is full.")
-                self._decode([token])
+                room = opened.context.size if limit is None else limit - self.reply_tokens
+                window = self._window(window[-1], room)
         finally:
             for part, thinking in text.finish():
                 self._hooks.emit(TextDelta(self._job.reply_id, part, thinking))
 
+    def _choose_first(self) -> int:
+        try:
+            return self._opened.speculation.first()
+        except UserError:
+            self._opened.prefix.clear()
+            raise
+
     def _decode(self, tokens: list[int]) -> None:
-        """One round. The prefix then holds exactly what the memory holds."""
+        """One part of the prompt. The prefix then holds exactly what the memory holds."""
         opened = self._opened
         self._check_cancelled()
         self._hooks.between_rounds()
-        status = opened.context.decode(tokens, len(opened.prefix.tokens))
+        position = len(opened.prefix.tokens)
+        self._decoded(opened.context.decode(tokens, position), tokens)
+        opened.speculation.observe(tokens, position)
+
+    def _window(self, pending: int, room: int) -> list[int]:
+        """One round: up to `room` tokens that follow `pending`. The prefix then holds exactly what the memory holds."""
+        opened = self._opened
+        self._check_cancelled()
+        self._hooks.between_rounds()
+        try:
+            status, tokens = opened.speculation.round(pending, len(opened.prefix.tokens), room)
+        except Spoiled as spoiled:
+            self._read_again([*opened.prefix.tokens, pending, *spoiled.tokens[:-1]])
+            return spoiled.tokens
+        except UserError:
+            opened.prefix.clear()
+            raise
+        self._decoded(status, [pending, *tokens[:-1]])
+        return tokens
+
+    def _read_again(self, tokens: list[int]) -> None:
+        """The memory could not be cut back behind a rejected draft."""
+        opened = self._opened
+        self._notice(f"Reading {len(tokens)} known tokens again: this model's cache could not be cut behind a draft.")
+        opened.prefix.clear()
+        opened.speculation.cut(0)
+        for start in range(0, len(tokens), opened.context.batch):
+            self._decode(tokens[start : start + opened.context.batch])
+
+    def _decoded(self, status: int, tokens: list[int]) -> None:
+        """llama_decode returned; with OK, `tokens` are in the memory."""
+        opened = self._opened
         if status == llama.OK:
             opened.prefix.extend(tokens)
             opened.log_stager(self._log, only_changes=True)

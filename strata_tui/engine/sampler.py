@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from .events import Sampling
-from .llama import Context, Model, library
+from .llama import Model, library
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +59,19 @@ def resolve(sampling: Sampling, metadata: Mapping[str, object]) -> Resolved:
 
 
 class Sampler:
-    """llama.cpp's sampler chain for one reply. `seed` must be a 32 bit number."""
+    """llama.cpp's filters for one reply, chained; the choice among what they leave is the speculator's."""
 
-    def __init__(self, model: Model, sampling: Resolved, seed: int) -> None:
+    def __init__(self, model: Model, sampling: Resolved) -> None:
         lib = library()
         self._lib = lib
         self._chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
+        self.greedy = sampling.temperature <= 0
         links = []
         self._window = sampling.penalty_window
         penalties = (sampling.repeat_penalty, sampling.frequency_penalty, sampling.presence_penalty)
         if self._window and penalties != (1.0, 0.0, 0.0):
             links.append(lib.llama_sampler_init_penalties(model.n_vocab, self._window, *penalties))
-        if sampling.temperature <= 0:
-            links.append(lib.llama_sampler_init_greedy())
-        else:
+        if not self.greedy:
             if sampling.top_n_sigma > 0:
                 links.append(lib.llama_sampler_init_top_n_sigma(sampling.top_n_sigma))
             if sampling.top_k > 0:
@@ -83,18 +83,18 @@ class Sampler:
             if sampling.min_p > 0:
                 links.append(lib.llama_sampler_init_min_p(sampling.min_p, 1))
             links.append(lib.llama_sampler_init_temp(sampling.temperature))
-            links.append(lib.llama_sampler_init_dist(seed))
         for link in links:
             lib.llama_sampler_chain_add(self._chain, link)
+
+    @property
+    def address(self) -> int:
+        """Of the chain, for _core.Speculator.begin."""
+        return ctypes.cast(self._chain, ctypes.c_void_p).value or 0
 
     def accept(self, tokens: Sequence[int]) -> None:
         """Lets the penalties see tokens that were not sampled here."""
         for token in tokens[-self._window :] if self._window else ():
             self._lib.llama_sampler_accept(self._chain, token)
-
-    def sample(self, context: Context) -> int:
-        """A token from the last decode's last logits; it is accepted into the chain."""
-        return int(self._lib.llama_sampler_sample(self._chain, context.ptr, -1))
 
     def close(self) -> None:
         if self._chain:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .modes import Modes, ModesState, Residency, SwitchState
+from .modes import Drafting, Modes, ModesState, Residency, SwitchState
+from .speculate import Speculation
 from .telemetry import ram_for_core
 
 if TYPE_CHECKING:
@@ -15,10 +16,11 @@ _NONE = "not applicable"
 
 
 class Switches:
-    """`apply` and `state` belong to the thread that decodes; `residency` and `stager` may be asked from any."""
+    """`apply` and `state` belong to the thread that decodes; `live` may be asked from any."""
 
-    def __init__(self, core: Any, tier: _core.Tier) -> None:
-        self._core, self._tier = core, tier
+    def __init__(self, core: Any, tier: _core.Tier, speculation: Speculation) -> None:
+        self._core, self._tier, self._speculation = core, tier, speculation
+        self._drafting = Drafting.AUTO
         self._wanted = self._policy = Residency.LRU  # last asked for; last accepted by the tier
         self._pool: Modes | None = None  # with which the stage pool was built last
 
@@ -36,10 +38,17 @@ class Switches:
             self._tier.set_policy(getattr(self._core, f"POLICY_{wanted.name}"))
         self._policy = wanted
 
+    def apply_drafting(self, wanted: Drafting) -> None:
+        self._drafting = wanted
+        self._speculation.apply(wanted)
+
     def apply(self, modes: Modes) -> None:
-        """Changes what differs; the stage pool is left alone when only the residency changes."""
+        """Changes what differs; the stage pool is left alone when only the residency or the drafts change."""
         pool = self._pool
-        if pool is None or modes.residency is self._wanted or replace(pool, residency=modes.residency) != modes:
+        others = modes.residency is not self._wanted or modes.draft is not self._drafting
+        if modes.draft is not self._drafting:
+            self.apply_drafting(modes.draft)
+        if pool is None or not others or replace(pool, residency=modes.residency, draft=modes.draft) != modes:
             self.apply_pool(modes)
         if modes.residency is not self._policy:
             self.apply_residency(modes.residency)
@@ -47,12 +56,22 @@ class Switches:
     def state(self) -> ModesState:
         raw = self._tier.modes()
         return ModesState(
-            _switch(raw, "pinning"), _switch(raw, "stager"), int(str(raw["generation"])), self.residency()
+            _switch(raw, "pinning"),
+            _switch(raw, "stager"),
+            int(str(raw["generation"])),
+            self.residency(),
+            self._speculation.state(),
         )
 
-    def stager(self) -> SwitchState:
-        """The profile in force, which changes by itself while it is automatic; the reason says why, and with what."""
-        return _switch(self._tier.modes(), "stager")
+    def live(self, modes: ModesState) -> ModesState:
+        """`modes` with the states that change by themselves as they are now, where no change is pending."""
+        raw = self._tier.modes()
+        return replace(
+            modes,
+            stager=_fresh(modes.stager, _switch(raw, "stager")),
+            residency=modes.residency and _fresh(modes.residency, self.residency()),
+            draft=modes.draft and _fresh(modes.draft, self._speculation.state()),
+        )
 
     def residency(self) -> SwitchState:
         """The policy in force; the reason carries what the adaptive tier has done so far."""
@@ -72,3 +91,7 @@ class Switches:
 
 def _switch(raw: dict[str, object], name: str) -> SwitchState:
     return SwitchState(str(raw[f"{name}_wanted"]), str(raw[name]), str(raw[f"{name}_reason"]))
+
+
+def _fresh(shown: SwitchState, now: SwitchState) -> SwitchState:
+    return now if not shown.pending and shown.wanted == now.wanted else shown

@@ -104,13 +104,14 @@ class Worker:
             self._modes, self._modes_changed = modes, True
             state = self._monitor.snapshot.modes
             if state is not None:
-                residency = state.residency
+                residency, draft = state.residency, state.draft
                 self._monitor.set_modes(
                     replace(
                         state,
                         pinning=replace(state.pinning, wanted=modes.pinning.value, pending=True),
                         stager=replace(state.stager, wanted=modes.stager.value, pending=True),
                         residency=residency and replace(residency, wanted=modes.residency.value, pending=True),
+                        draft=draft and replace(draft, wanted=modes.draft.value, pending=True),
                     )
                 )
             self._wake.notify()

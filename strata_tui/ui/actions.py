@@ -74,6 +74,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("pin", "Pinning: next, or the one given", ("f7",), "pin", "auto|on|off", footer="pin"),
     Action("stager", "Stager: next, or the one given", ("f8",), "stager", "auto|ram|ssd", footer="stager"),
     Action("residency", "Residency: next, or the one given", ("f9",), "residency", "lru|adaptive|frozen"),
+    Action("draft", "Drafts: next, or the one given", ("f6",), "draft", "auto|off|1..4"),
     Action("focus_next", "Go to the next area", ("tab",), footer="area", palette=False),
     Action("new", "Start a new chat", ("ctrl+n", "alt+n"), "new"),
     Action("search", "Search all chats", ("ctrl+r",), "search", "WORDS"),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from textual.content import Content
 
 from ..config import save
-from ..engine.modes import Modes, Pinning, Residency, StagerProfile, next_value
+from ..engine.modes import Drafting, Modes, Pinning, Residency, StagerProfile, next_value
 from ..errors import UserError
 from ..term import clipboard
 from ..term.editor import edit
@@ -32,7 +32,7 @@ from .terminal_commands import TerminalCommands
 if TYPE_CHECKING:
     from .screens.chat import ChatScreen
 
-E = TypeVar("E", Pinning, StagerProfile, Residency)
+E = TypeVar("E", Pinning, StagerProfile, Residency, Drafting)
 _QUIT_SECONDS = 2.0  # within which ctrl+c must be pressed again
 _PLAN_WIDTH = 78
 
@@ -222,6 +222,10 @@ class Commands(LibraryCommands, PromptCommands, OptionsCommands, ModelCommands, 
     def do_residency(self, value: str) -> None:
         residency = _parse(Residency, value, self._modes.residency, "Residency")
         self._set_modes(replace(self._modes, residency=residency), f"Residency: {residency.value} asked for")
+
+    def do_draft(self, value: str) -> None:
+        draft = _parse(Drafting, value, self._modes.draft, "Drafts")
+        self._set_modes(replace(self._modes, draft=draft), f"Drafts: {draft.value} asked for")
 
     def _set_modes(self, modes: Modes, news: str) -> None:
         self._modes = modes

@@ -39,6 +39,7 @@ def panel_sections(snapshot: Snapshot, history: RateHistory, width: int) -> list
         Section("Memory", memory_lines(snapshot, width)),
         Section("Expert cache", cache_lines(snapshot, history, width), f"reply{'total':>{last}}"),
         Section("Switches", switch_lines(snapshot, width)),
+        Section("Drafts", draft_lines(snapshot, width)),
         Section("Speed", speed_lines(snapshot, width)),
         Section("Context", context_lines(snapshot, width)),
     ]
@@ -109,6 +110,23 @@ def speed_lines(snapshot: Snapshot, width: int) -> Lines:
     ]
 
 
+def draft_lines(snapshot: Snapshot, width: int) -> Lines:
+    """Of the reply: drafts accepted and offered, the shares by position; tokens and cost of a window."""
+    drafts = snapshot.reply.drafts if snapshot.reply else None
+    if drafts is None or not drafts.windows:
+        return [pair("accepted", f.DASH, width)]
+    accepted, offered = sum(drafts.accepted), sum(drafts.offered)
+    lines = [pair("accepted", f"{f.count(accepted)} of {f.count(offered)}", width)]
+    if offered:
+        shares = (f.percent(a / n, 0) if n else f.DASH for a, n in zip(drafts.accepted, drafts.offered, strict=True))
+        lines.append(pair("by position", " ".join(shares), width))
+    cost = drafts.window_cost
+    tokens = f"{drafts.tokens_per_window:.2f}"
+    lines.append(pair("tokens a window", tokens, width))
+    lines.append(pair("window cost", f.DASH if cost is None else f"{cost:.2f} x plain", width))
+    return lines
+
+
 def context_lines(snapshot: Snapshot, width: int) -> Lines:
     """Tokens in the context and how full it is."""
     if not snapshot.context_total:
@@ -126,6 +144,7 @@ def switch_lines(snapshot: Snapshot, width: int) -> Lines:
         ("pin", "pinning", modes.pinning if modes else None),
         ("stager", "stager", modes.stager if modes else None),
         ("residency", "residency", modes.residency if modes else None),
+        ("draft", "drafts", modes.draft if modes else None),
     ):
         key = BY_ID[action_id].keys[0]
         setting = f" {state.wanted}" if state else ""

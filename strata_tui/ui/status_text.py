@@ -99,6 +99,8 @@ def _parts(snapshot: Snapshot, activity: Activity, folded: bool) -> list[tuple[i
             parts.append((5, Content(f"pin {pinning} stg {stager}")))
             if snapshot.modes.residency is not None:
                 parts.append((6, Content(f"res {_switch(snapshot.modes.residency)}")))
+            if snapshot.modes.draft is not None:
+                parts.append((7, Content(f"draft {_switch(snapshot.modes.draft)}")))
     elif not folded and snapshot.reply is not None:
         parts.append((2, Content(f"{f.count(snapshot.reply.reply_tokens)} tokens")))
         if activity.seconds is not None:

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from model_fixtures import TinyModel
 
 from strata_tui.engine.events import Sampling
-from strata_tui.engine.llama import FLASH_AUTO, OK, Context, ContextOptions, Model
+from strata_tui.engine.llama import FLASH_AUTO, OK, Context, ContextOptions, Model, library
 from strata_tui.engine.sampler import Resolved, Sampler, resolve
 
 OWN = {"general.sampling.temp": 0.25, "general.sampling.top_k": 20, "general.sampling.top_p": float("nan")}
@@ -30,12 +30,14 @@ def test_every_parameter_of_a_sampler_can_be_chosen() -> None:
 
 
 def chosen(model: Model, context: Context, resolved: Resolved, seen: list[int]) -> set[int]:
-    """What 24 samplers that differ in their seed choose after the context's last token."""
-    picks = set()
+    """What llama.cpp chooses behind the filters, with 24 seeds, after the context's last token."""
+    lib, picks = library(), set()
     for seed in range(24):
-        sampler = Sampler(model, resolved, seed)
+        sampler = Sampler(model, resolved)
+        last = lib.llama_sampler_init_greedy() if sampler.greedy else lib.llama_sampler_init_dist(seed)
+        lib.llama_sampler_chain_add(sampler._chain, last)
         sampler.accept(seen)
-        picks.add(sampler.sample(context))
+        picks.add(int(lib.llama_sampler_sample(sampler._chain, context.ptr, -1)))
         sampler.close()
     return picks
 

@@ -1,0 +1,140 @@
+"""Drafts in replies of the engine: same text, all ways to end, the switch, its reasons and counters."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+from model_fixtures import TinyModel
+from talk import GREEDY, fresh, messages, talk
+
+from strata_tui.engine.counters import ReplyStats
+from strata_tui.engine.events import FinishReason, ModesChanged, Sampling, TextDelta
+from strata_tui.engine.modes import Drafting, Modes
+
+TURN = "the people of water said that their expert could find a long way"
+LONG = Sampling(temperature=0, repeat_penalty=1.0, max_tokens=64)
+ALWAYS, OFF = Modes(draft=Drafting.FOUR), Modes(draft=Drafting.OFF)
+
+
+@pytest.mark.parametrize("name", ["qwen3moe", "qwen3next", "glm4moe", "glm4moe_echo", "llama_dense"])
+def test_the_text_is_the_same(name: str, tiny_model: TinyModel) -> None:
+    expected = fresh(tiny_model(name), [TURN], LONG, modes=OFF)
+    with talk(tiny_model(name), modes=ALWAYS) as session:
+        answer = session.ask(TURN, sampling=LONG)
+        again = session.ask(TURN, answer.text, TURN, sampling=LONG)
+    assert answer.text == expected
+    assert again.text == fresh(tiny_model(name), [TURN, answer.text, TURN], LONG, modes=OFF)
+    drafts = answer.done.stats.drafts
+    assert drafts is not None
+    ended = answer.reason is FinishReason.STOP  # by a token that is no text
+    assert drafts.tokens == answer.done.stats.reply_tokens - 1 + ended, "the first is from the prompt"
+    assert sum(drafts.offered) > 0
+
+
+@pytest.mark.parametrize("limit", range(1, 9))
+def test_a_limit_inside_a_window(limit: int, tiny_model: TinyModel) -> None:
+    sampling = Sampling(temperature=0, repeat_penalty=1.0, max_tokens=limit)
+    with talk(tiny_model("glm4moe_echo"), modes=ALWAYS) as session:
+        answer = session.ask(TURN, sampling=sampling)
+    assert answer.reason is FinishReason.LENGTH
+    assert answer.done.stats.reply_tokens == limit
+    assert answer.text == fresh(tiny_model("glm4moe_echo"), [TURN], sampling, modes=OFF)
+
+
+def test_a_context_that_fills(tiny_model: TinyModel) -> None:
+    sampling = Sampling(temperature=0, repeat_penalty=1.0)
+    with talk(tiny_model("glm4moe_echo"), modes=ALWAYS, context=256) as session:
+        answer = session.ask(TURN, sampling=sampling)
+    assert answer.reason is FinishReason.LENGTH
+    assert answer.done.stats.context_used == 256
+    assert answer.text == fresh(tiny_model("glm4moe_echo"), [TURN], sampling, modes=OFF, context=256)
+
+
+def test_150_mixed_turns_end_as_a_fresh_run_does(tiny_model: TinyModel) -> None:
+    """Edits, regenerations, cancels, other conversations, switches turned on the way."""
+    rng = random.Random(3)
+    path = tiny_model("glm4moe_echo")
+    with talk(path, modes=ALWAYS, context=512) as session:
+        for turn in range(150):
+            conversation = [TURN[: rng.randrange(8, 60)] for _ in range(rng.choice((1, 1, 3)))]
+            if rng.random() < 0.2:
+                session.engine.set_modes(Modes(draft=rng.choice(list(Drafting))))
+            sampling = Sampling(temperature=0, repeat_penalty=1.0, max_tokens=rng.randrange(1, 16))
+            reply = session.engine.generate(messages(*conversation), sampling)
+            if rng.random() < 0.3:
+                if rng.random() < 0.5:
+                    session.wait(lambda e: isinstance(e, TextDelta))
+                session.engine.cancel(reply)
+            assert session.answer(reply).reason in (FinishReason.LENGTH, FinishReason.STOP, FinishReason.CANCELLED)
+            assert turn < 150
+        session.engine.set_modes(ALWAYS)
+        last = session.ask(*conversation, sampling=LONG)
+    with talk(path, modes=ALWAYS, context=512) as session:
+        alone = session.ask(*conversation, sampling=LONG)
+    assert last.text == alone.text
+    assert last.done.stats.context_used == alone.done.stats.context_used
+
+
+def test_the_switch_says_what_it_does(tiny_model: TinyModel) -> None:
+    with talk(tiny_model("qwen3moe")) as session:
+        before = session.engine.snapshot().modes
+        for wanted, actual, words in (
+            (Drafting.OFF, "off", "chosen"),
+            (Drafting.TWO, "on", "look-up; the model has no NextN heads"),
+        ):
+            session.engine.set_modes(Modes(draft=wanted))
+            changed = session.wait(lambda e: isinstance(e, ModesChanged))[-1]
+            assert isinstance(changed, ModesChanged) and changed.state.draft is not None
+            assert before and changed.state.pool_generation == before.pool_generation, "the stage pool is left alone"
+            assert (changed.state.draft.wanted, changed.state.draft.actual) == (wanted.value, actual)
+            assert words in changed.state.draft.reason
+
+
+def test_heads_that_do_not_help_are_off_within_64_tokens(tiny_model: TinyModel) -> None:
+    """Random ones. Each draft costs time that no token pays back."""
+    with talk(tiny_model("glm4moe")) as session:
+        answer = session.ask(TURN, sampling=LONG)
+        assert re.search("NextN.*(not pay|does not)", answer.done.stats.gate)
+
+
+def test_the_numbers_are_kept_with_the_reply(tiny_model: TinyModel) -> None:
+    with talk(tiny_model("glm4moe_echo"), modes=ALWAYS) as session:
+        stats = session.ask(TURN, sampling=LONG).done.stats
+    assert stats.drafts is not None and stats.drafts.windows > 0
+    assert stats.drafts.accepted <= stats.drafts.offered
+    assert ReplyStats.from_dict(_through_json(stats)) == stats
+    old = _through_json(stats)
+    del old["drafts"], old["gate"]
+    assert ReplyStats.from_dict(old).drafts is None
+
+
+def _through_json(stats: ReplyStats) -> dict[str, object]:
+    import json
+
+    found: dict[str, object] = json.loads(json.dumps(stats.to_dict()))
+    return found
+
+
+def test_joint_confidence_ends_drafts(tiny_model: TinyModel) -> None:
+    """A limit that no draft reaches leaves none."""
+    with talk(tiny_model("glm4moe"), modes=ALWAYS, draft_min_p=0.999) as session:
+        answer = session.ask("they", sampling=GREEDY)
+    assert answer.done.stats.drafts is not None
+    assert sum(answer.done.stats.drafts.offered) == 0
+
+
+def test_a_stop_string_inside_a_window(tiny_model: TinyModel, tmp_path: Path) -> None:
+    """What was verified behind it is taken back: the next turn reads what it reads without drafts."""
+    path = tiny_model("llama_dense")
+    whole = fresh(path, [TURN], LONG, modes=OFF)
+    assert len(whole) > 20
+    used = []
+    for modes in (OFF, ALWAYS):
+        with talk(path, modes=modes) as session:
+            first = session.ask(TURN, sampling=LONG)
+            second = session.ask(TURN, first.text, TURN, sampling=LONG)
+            used.append((first.text, second.text, second.done.stats.reused_tokens))
+    assert used[0] == used[1]

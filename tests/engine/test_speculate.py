@@ -1,0 +1,248 @@
+"""Windows of drafts: the text, the memory and the sampler are what they are without drafts."""
+
+from __future__ import annotations
+
+import math
+import os
+
+import numpy as np
+import pytest
+from model_fixtures import TinyModel
+from speculating import GREEDY, Drafter, Open, heads, nothing, opened, right, wrong
+
+from strata_tui.engine import llama, native
+from strata_tui.engine.sampler import Resolved, Sampler
+
+PROMPT = "the people of water said that their expert could find a long way"
+COUNT = 48
+MODELS = ("qwen3moe", "gpt_oss", "deepseek2", "qwen3next", "glm4moe", "glm4moe_echo", "llama_dense")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_drafts_change_neither_text_nor_memory(name: str, tiny_model: TinyModel) -> None:
+    """On the CPU a row's numbers do not depend on the window's length with these models, so that equality is exact."""
+    with opened(tiny_model(name), flash=name == "gpt_oss") as o:
+        prompt = o.model.tokenize(PROMPT)
+        expected = o.write(prompt, COUNT, nothing)
+        text = list(o.text)
+        for drafter in _drafters(o, text):
+            assert o.write(prompt, COUNT, drafter) == expected
+            keep = o.position  # ends anywhere in the text: compare with a memory that was never cut
+            state, logits = o.state(), o.next_logits()
+            o.context.clear()
+            o.spec.cut(0)
+            for position, token in enumerate(o.text[:keep]):
+                assert o.context.decode([token], position) == llama.OK
+            if o.model.has_state:  # its kernels for one token and for several round differently
+                assert np.abs(o.next_logits() - logits).max() < 1e-3 * np.abs(logits).max()
+            else:
+                assert o.state() == state
+                assert np.array_equal(o.next_logits(), logits)
+
+
+def _drafters(o: Open, text: list[int]) -> list[Drafter]:
+    found = [right(text, 3), wrong(1), wrong(4), lambda o, p: [*right(text, 2)(o, p), *wrong(2)(o, p)]]
+    return [*found, heads(1), heads(4)] if o.has_heads else found
+
+
+def test_snapshots_take_back_what_a_replay_would(tiny_model: TinyModel) -> None:
+    """Where the architecture keeps recurrent states for the last tokens; here it does not, and a replay is used."""
+    with opened(tiny_model("qwen3next"), snapshots=4) as o:
+        prompt = o.model.tokenize(PROMPT)
+        assert o.write(prompt, COUNT, wrong(3)) == o.write(prompt, COUNT, nothing)
+
+
+def test_windows_on_few_slots(tiny_model: TinyModel) -> None:
+    with opened(tiny_model("glm4moe")) as o:
+        prompt = o.model.tokenize(PROMPT)
+        expected = o.write(prompt, COUNT, heads(3))
+    with opened(tiny_model("glm4moe"), slots=20) as o:
+        assert o.write(prompt, COUNT, heads(3)) == expected
+
+
+def test_the_same_windows_without_verification_choose_the_same(tiny_model: TinyModel) -> None:
+    """Forced-window replay: each window decoded as it was, its rows' largest logits are what was chosen."""
+    with opened(tiny_model("glm4moe_echo")) as o:
+        prompt = o.model.tokenize(PROMPT)
+        o.write(prompt, COUNT, heads(4))
+        windows = list(o.windows)
+        o.context.clear()
+        assert o.context.decode(prompt, 0) == llama.OK
+        right = 0
+        for position, window, chosen in windows:
+            assert o.context.decode(window, position, all_logits=True) == llama.OK
+            for row, token in enumerate(chosen):
+                assert int(o.context.logits(row).argmax()) == token
+            assert o.context.remove_from(position + len(chosen))
+            right += len(chosen) - 1
+        assert right > 0, "some drafts were right, or nothing was tested"
+
+
+def test_a_seed_gives_the_same_text_with_and_without_compared_drafts(tiny_model: TinyModel) -> None:
+    sampling = Resolved(temperature=1.2, top_k=30, top_p=0.9, min_p=0.02, repeat_penalty=1.2)
+    with opened(tiny_model("qwen3moe")) as o:
+        prompt = o.model.tokenize(PROMPT)
+        expected = o.write(prompt, COUNT, nothing, sampling, seed=5)
+        text = list(o.text)
+        assert o.write(prompt, COUNT, nothing, sampling, seed=6) != expected
+        for drafter in (right(text, 4), wrong(2)):
+            assert o.write(prompt, COUNT, drafter, sampling, seed=5) == expected
+
+
+def test_an_end_of_generation_ends_the_window(tiny_model: TinyModel) -> None:
+    with opened(tiny_model("qwen3moe")) as o:
+        prompt = o.model.tokenize(PROMPT)
+        expected = o.write(prompt, 8, nothing)
+        end = o.model.eos
+        bias = llama.library().llama_logit_bias(end, 1000.0)
+        sampler = o.start(prompt, GREEDY)
+        link = llama.library().llama_sampler_init_logit_bias(o.model.n_vocab, 1, bias)
+        llama.library().llama_sampler_chain_add(sampler._chain, link)
+        status, tokens = o.spec.step(expected[0], len(prompt), [end, 5, 6])
+        assert (status, tokens) == (0, [end])
+        assert o.context.pos_max() == len(prompt)
+        o.spec.end()
+        sampler.close()
+
+
+def test_the_hidden_row_crosses_batches(tiny_model: TinyModel) -> None:
+    """A prompt read in parts gives the drafts that it gives in one."""
+    with opened(tiny_model("glm4moe_echo")) as o:
+        prompt = o.model.tokenize(" ".join([PROMPT] * 3))
+        seen = []
+        for part in (128, 5, 1):
+            sampler = o.start(prompt, GREEDY, part=part)
+            for _ in range(6):
+                o.round(heads(3))
+            seen.append([window for _, window, _ in o.windows])
+            sampler.close()
+        assert seen[0] == seen[1] == seen[2]
+
+
+def test_drafting_goes_on_after_rounds_without(tiny_model: TinyModel) -> None:
+    """What is decoded while nobody drafts is read later, so that the drafts are the same."""
+    with opened(tiny_model("glm4moe_echo"), context=1024) as o:
+        prompt = o.model.tokenize(PROMPT)
+        pauses = [0, 3, 63, 64, 65, 200]
+        always = o.write(prompt, 256, heads(1))
+        drafts = {p: w for p, w, _ in o.windows}
+        for pause in pauses:
+            sampler = o.start(prompt, GREEDY)
+            for _ in range(pause):
+                o.round(nothing)
+            o.round(heads(1))
+            position, window, _ = o.windows[-1]
+            if position in drafts:
+                assert window == drafts[position]
+            assert o.text[len(prompt) :] == always[: len(o.text) - len(prompt)]
+            sampler.close()
+
+
+def test_after_a_cut_drafts_go_on(tiny_model: TinyModel) -> None:
+    """An edit: the memory keeps a part; the heads know no hidden row in front of what comes, and start with none."""
+    with opened(tiny_model("glm4moe_echo")) as o:
+        prompt = o.model.tokenize(PROMPT)
+        expected = o.write(prompt, COUNT, nothing)
+        sampler = o.start([*prompt, *expected[:20], 40, 41, 42], GREEDY)
+        for _ in range(5):
+            o.round(heads(2))
+        keep = len(prompt)
+        assert o.context.remove_from(keep)
+        o.spec.cut(keep)
+        o.text = [*prompt, expected[0]]
+        while len(o.text) < len(prompt) + COUNT:
+            o.round(heads(2))
+        assert o.text[len(prompt) : len(prompt) + COUNT] == expected
+        sampler.close()
+
+
+def test_nonsense_is_refused(tiny_model: TinyModel) -> None:
+    with opened(tiny_model("qwen3moe")) as o:
+        with pytest.raises(native.load().Error, match="no reply was begun"):
+            o.spec.step(1, 0, [])
+        sampler = o.start(o.model.tokenize(PROMPT), GREEDY)
+        for drafts in ([o.model.n_vocab], [-1], [1] * 9):
+            with pytest.raises(ValueError):
+                o.spec.step(1, o.position, drafts)
+        assert o.spec.draft(1, o.position, True) is None, "no heads"
+        sampler.close()
+
+
+FULL = Resolved(temperature=1.6, top_k=8, top_p=0.95, min_p=0.02, repeat_penalty=1.3)
+DRAWS = int(os.environ.get("STRATA_DRAWS", "1500"))  # a long run: 100000
+CONTEXT = [1, 2, 3, 4, 5, 6, 7, 3, 1]
+
+
+@pytest.mark.parametrize("kind", ["heads", "guesses", "left out", "proposals"])
+def test_sampled_tokens_have_the_targets_distribution(kind: str, tiny_model: TinyModel) -> None:
+    """Pairs of tokens behind one text, with drafts and without: a chi-square test finds no difference."""
+    with opened(tiny_model("ten_tokens")) as o:
+        o.start(CONTEXT[:-1], FULL).close()
+        plain, drafted = _pairs(o, "nothing", 0), _pairs(o, kind, DRAWS)
+        p = _same(plain, drafted)
+        print(f"{kind}: {DRAWS} pairs each, {np.count_nonzero(plain)} kinds of pairs, p = {p:.3f}")
+        assert np.count_nonzero(plain) > 8
+        assert p > 1e-4
+
+
+def test_the_test_of_distributions_sees_a_difference(tiny_model: TinyModel) -> None:
+    """A drafter that lies about what it drew from gets too much of it accepted."""
+    with opened(tiny_model("ten_tokens")) as o:
+        o.start(CONTEXT[:-1], FULL).close()
+        assert _same(_pairs(o, "nothing", 0), _pairs(o, "lies", DRAWS)) < 1e-6
+
+
+def _pairs(o: Open, kind: str, first_seed: int) -> np.ndarray:
+    """How often each pair of tokens followed CONTEXT, in DRAWS draws."""
+    n = o.model.n_vocab
+    rng = np.random.default_rng(first_seed)
+    table = np.zeros((n, n), np.int64)
+    for seed in range(first_seed, first_seed + DRAWS):
+        assert o.context.remove_from(len(CONTEXT) - 1)
+        o.spec.cut(len(CONTEXT) - 1)
+        sampler = Sampler(o.model, FULL)
+        sampler.accept(CONTEXT)
+        o.spec.begin(sampler.address, sampler.greedy, seed)
+        o.text = list(CONTEXT)
+        while len(o.text) < len(CONTEXT) + 2:
+            _draw(o, kind, rng)
+        table[o.text[len(CONTEXT)], o.text[len(CONTEXT) + 1]] += 1
+        o.spec.end()
+        sampler.close()
+    return table
+
+
+def _draw(o: Open, kind: str, rng: np.random.Generator) -> None:
+    n, pending, position = o.model.n_vocab, o.text[-1], o.position
+    drafts: list[int] = []
+    proposals = None
+    if kind == "heads":
+        drafts = list(heads(2)(o, pending))
+    elif kind == "guesses":
+        drafts = rng.integers(n, size=2).tolist()
+    elif kind == "left out":  # by top-k: never right
+        drafts = [0, 0]
+    elif kind != "nothing":
+        q = rng.dirichlet(np.full(n, 0.5))
+        drafts = [int(rng.choice(n, p=q))]
+        if kind == "lies":
+            q = np.full(n, 1e-3)
+        proposals = [list(enumerate(q.tolist()))]
+    status, tokens = o.spec.step(pending, position, drafts, proposals, own=kind == "heads")
+    assert status == 0
+    o.text += tokens
+
+
+def _same(a: np.ndarray, b: np.ndarray) -> float:
+    """p of Pearson's chi-square test that two tables of counts come from one distribution; rare cells are joined."""
+    a, b = a.ravel(), b.ravel()
+    rare = a + b < 10
+    if rare.any():
+        a, b = np.append(a[~rare], a[rare].sum()), np.append(b[~rare], b[rare].sum())
+    expected = (a + b) / 2
+    used = expected > 0
+    statistic = float((((a - b)[used] ** 2) / (2 * expected[used])).sum())
+    freedom = int(used.sum()) - 1
+    # Wilson and Hilferty's normal approximation
+    z = ((statistic / freedom) ** (1 / 3) - (1 - 2 / (9 * freedom))) / math.sqrt(2 / (9 * freedom))
+    return 0.5 * math.erfc(z / math.sqrt(2))

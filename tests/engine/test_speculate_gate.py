@@ -1,0 +1,129 @@
+"""The gate on a simulated engine: times and acceptance are given, so nothing here depends on a clock."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import pytest
+
+from strata_tui.engine.speculate_gate import LOSS, Gate
+
+DRAFTER = "heads"
+
+
+@dataclass
+class Engine:
+    """`row`: cost of one more row, `draft`: of a draft, in plain tokens' time; `right`: share of drafts that fit."""
+
+    row: float
+    draft: float
+    right: float
+    seed: int = 0
+    noise: float = 0.0  # chance that something else holds up a round, by 20 plain tokens' time
+
+    def __post_init__(self) -> None:
+        self.gate, self.rng = Gate(), random.Random(self.seed)
+        self.seconds, self.tokens, self.windows = 0.0, 0, 0
+
+    def round(self) -> int:
+        """Drafts used."""
+        gate, k = self.gate, 0
+        if gate.may_draft(DRAFTER):
+            rates: list[float] = []
+            while len(rates) < 4 and (not rates or gate.goes_on(rates, rates[-1], DRAFTER)):
+                rates.append(gate.rate((DRAFTER, len(rates), 5), 0.55).value)
+            cost = self.draft * len(rates)
+            gate.drafted(DRAFTER, len(rates), cost)
+            self.seconds += cost
+            k = gate.length(DRAFTER, rates)
+        took = 1 + self.row * k
+        extra = 20.0 if self.rng.random() < self.noise else 0.0
+        accepted = 0
+        while accepted < k and self.rng.random() < self.right:
+            accepted += 1
+        gate.note(window=k + 1, seconds=took + extra, drafter=DRAFTER if k else "", got=accepted + 1)
+        gate.judge([(DRAFTER, i, 5) for i in range(k)], accepted)
+        self.seconds += took
+        self.tokens += accepted + 1
+        self.windows += 1
+        return k
+
+    def run(self, tokens: int) -> float:
+        """Speed against plain decoding over so many tokens."""
+        seconds, begun = self.seconds, self.tokens
+        while self.tokens < begun + tokens:
+            self.round()
+        return (self.tokens - begun) / (self.seconds - seconds)
+
+
+@pytest.mark.parametrize("row", [0.02, 0.2, 0.5, 0.9, 1.5])
+@pytest.mark.parametrize("draft", [0.0, 0.05, 0.3])
+@pytest.mark.parametrize("right", [0.0, 0.2, 0.5, 0.9])
+def test_never_much_slower_than_plain(row: float, draft: float, right: float) -> None:
+    engine = Engine(row, draft, right)
+    first = engine.run(256)
+    assert first > 1 - LOSS - 5 / 256  # an account's start, and a window that was overrated
+    assert engine.run(4000) > 0.985
+
+
+def test_cheap_and_good_drafts_are_used_at_length() -> None:
+    engine = Engine(row=0.05, draft=0.05, right=0.9)
+    engine.run(200)
+    assert engine.run(2000) > 2.2
+    assert max(engine.round() for _ in range(8)) == 4
+
+
+def test_a_window_is_as_long_as_it_pays() -> None:
+    """At 60 % acceptance a second draft is worth 0.36 tokens: less than a row costs here, while the first pays."""
+    engine = Engine(row=0.45, draft=0.0, right=0.6)
+    engine.run(2000)
+    lengths = [engine.round() for _ in range(200)]
+    assert sum(k == 1 for k in lengths) > 100
+    assert engine.run(4000) > 1.03
+
+
+def test_off_within_64_tokens_and_tried_again() -> None:
+    engine = Engine(row=0.4, draft=0.2, right=0.0)
+    engine.run(64)
+    assert engine.gate.accounts[DRAFTER].blocked
+    asked = 0
+    for _ in range(2000):
+        asked += engine.gate.may_draft(DRAFTER)
+        engine.round()
+    assert 10 < asked < 400
+
+
+def test_on_again_when_windows_become_cheap() -> None:
+    engine = Engine(row=1.5, draft=0.05, right=0.8)
+    assert engine.run(1000) > 0.98
+    engine.row = 0.05
+    engine.run(3000)
+    assert engine.run(1000) > 1.5
+
+
+def test_off_when_windows_become_dear() -> None:
+    """As when the expert cache's hits fall."""
+    engine = Engine(row=0.05, draft=0.05, right=0.8)
+    assert engine.run(1000) > 1.5
+    engine.row = 1.5
+    assert engine.run(1000) > 0.97
+
+
+def test_good_drafts_are_used_on_a_busy_machine() -> None:
+    """Hold-ups are in `seconds` as the gate is told them, and left out of what is compared."""
+    engine = Engine(row=0.1, draft=0.05, right=0.8, noise=0.05)
+    engine.run(500)
+    assert engine.run(3000) > 1.4
+
+
+def test_nothing_is_drafted_before_plain_tokens_were_measured() -> None:
+    engine = Engine(row=0.1, draft=0.1, right=0.9)
+    assert [engine.round() for _ in range(4)] == [0] * 4, "the first warms up"
+    assert engine.round() > 0
+
+
+def test_a_plain_token_is_measured_now_and_then() -> None:
+    engine = Engine(row=0.0, draft=0.0, right=1.0)
+    lengths = [engine.round() for _ in range(500)]
+    assert 5 <= lengths.count(0) <= 20
