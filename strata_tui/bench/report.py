@@ -8,6 +8,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 
 @dataclass(frozen=True, slots=True)
 class Spread:
@@ -23,6 +25,20 @@ class Spread:
 
     def __str__(self) -> str:
         return f"{self.median:.1f} ({self.low:.1f} to {self.high:.1f})"
+
+
+def bootstrap_ratio(
+    a: Sequence[float], b: Sequence[float], resamples: int = 10_000, seed: int = 1
+) -> tuple[float, float, float]:
+    """The geometric mean of the paired ratios a/b, and the ends of its bootstrap 95 % interval (percentiles).
+
+    a and b: positive, as many of one as of the other. With one pair the interval is that pair.
+    """
+    logs = np.log(np.asarray(a, np.float64) / np.asarray(b, np.float64))
+    rng = np.random.default_rng(seed)
+    means = logs[rng.integers(0, len(logs), (resamples, len(logs)))].mean(axis=1)
+    low, high = np.percentile(means, (2.5, 97.5))
+    return float(np.exp(logs.mean())), float(np.exp(low)), float(np.exp(high))
 
 
 def machine(device: str) -> str:

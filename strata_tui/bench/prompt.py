@@ -1,0 +1,235 @@
+"""`strata-tui bench prompt`: prompt speed with every profile of the stager, chosen and automatic, warm and cold.
+
+Every arm reads the same random tokens with the same slots; rounds go through all arms in an order of their own. Cold
+runs begin with the model's file dropped from the page cache (and fail when it is not cold), warm ones with all of it
+there. Each arm's logits are hashed: all must be the same. The automatic profile is compared, round by round, with the
+chosen one that was best.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import random
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UserError
+from .page_cache import make_cold, make_warm
+from .ranges import fraction, from_zero, whole
+from .report import Spread, amount, bootstrap_ratio, machine, table
+
+if TYPE_CHECKING:
+    from ..engine.llama import LowLevel
+
+CHOSEN = (("ram", 2), ("ram", 4), ("ram", 8), ("ssd", 8), ("ssd", 16), ("ssd", 32))
+NEEDED = 0.95  # of the best chosen profile's speed
+
+
+@dataclass(slots=True)
+class Arm:
+    """One way of staging. `threads` 0: as many as the stager finds useful; `mirror`: bytes of the mirror."""
+
+    profile: str  # "ram", "ssd" or "auto"
+    threads: int
+    mirror: int
+    rates: list[float] = field(default_factory=list)  # prompt tokens per second, one per round
+    waited: list[float] = field(default_factory=list)  # seconds, of the thread that decodes, for experts
+    asks: list[int] = field(default_factory=list)
+    ask_ms: list[float] = field(default_factory=list)
+    read: int = 0  # bytes from the file, of the last round
+    ended: str = ""  # the stager's own words after the last round
+
+    @property
+    def name(self) -> str:
+        """Without the mirror."""
+        return f"{self.profile} {self.threads}" if self.threads else self.profile
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The automatic profile over the best chosen one: the mean of the rounds' ratios and its 95 % interval."""
+
+    best: str
+    ratio: float
+    low: float
+    high: float
+
+    @property
+    def holds(self) -> bool:
+        return self.low >= NEEDED
+
+    def __str__(self) -> str:
+        found = f"auto / {self.best}: {self.ratio:.3f}, 95 % interval {self.low:.3f} to {self.high:.3f}"
+        return f"{found}: {'holds' if self.holds else 'undecided'} (at least {NEEDED})"
+
+
+def add_parser(subparsers: Any) -> None:
+    """Adds `prompt` to bench's subparsers."""
+    p: argparse.ArgumentParser = subparsers.add_parser(
+        "prompt", help="prompt speed with every stager profile", description=__doc__
+    )
+    p.add_argument("model", metavar="GGUF", type=Path)
+    p.add_argument("--gpu", metavar="N", type=int, help="CUDA device (default: most free memory; -1: CPU)")
+    p.add_argument(
+        "--slots-fraction", metavar="SHARE", type=fraction, default=0.5, help="of all experts (default: 0.5)"
+    )
+    p.add_argument("--prompt", metavar="N", type=whole(1), default=1024, help="tokens (default: 1024)")
+    p.add_argument("--batch", metavar="N", type=whole(1), default=512, help="tokens computed at once (default: 512)")
+    p.add_argument("--cache", choices=("warm", "cold"), nargs="+", default=["warm", "cold"])
+    p.add_argument("--mirror-gib", metavar="GIB", type=from_zero, default=0.0, help="also every arm with such a mirror")
+    p.add_argument("--pool-buffers", metavar="N", type=whole(2), default=16)
+    p.add_argument("--stream-from", metavar="N", type=whole(0), help="as strata-tui's flag (default: as planned)")
+    p.add_argument("--threads", metavar="N", type=whole(1), default=0, help="(default: the cores of this process)")
+    p.add_argument("--rounds", metavar="N", type=whole(1), default=5, help="(default: 5; 15 for a verdict)")
+    p.add_argument("--json", metavar="FILE", type=Path)
+    p.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit code 1 when the arms' logits differ. Raises UserError."""
+    import os
+
+    from ..engine import gguf_info, native
+
+    native.load()
+    info = gguf_info.read_info(args.model)
+    experts = sum(group[1] for group in gguf_info.expert_groups(info))
+    if not experts:
+        raise UserError(f"{args.model} has no experts: there is nothing to stage.")
+    device = native.pick_device(args.gpu)
+    args.threads = args.threads or len(os.sched_getaffinity(0))
+    mirrors = [0] + ([int(args.mirror_gib * 2**30)] if args.mirror_gib else [])
+    print(
+        f"{info.name or args.model.name}: {experts} experts, {amount(info.expert_bytes)} of experts, "
+        f"{args.slots_fraction:.0%} slots; {args.prompt} tokens in batches of {args.batch}; "
+        f"{machine(device)}; {args.threads} threads\n{args.rounds} rounds, arms interleaved; median (low to high)"
+    )
+    found: dict[str, Any] = {"machine": machine(device), "user": os.getuid(), "args": vars(args) | {"run": None}}
+    hashes: set[str] = set()
+    with ExitStack() as stack:
+        models = {m: stack.enter_context(_open(device, round(args.slots_fraction * experts), m, args)) for m in mirrors}
+        for cache in args.cache:
+            arms = [Arm(profile, n, m) for m in mirrors for profile, n in (*CHOSEN, ("auto", 0))]
+            hashes |= _measure(arms, models, cache, info.shards, args)
+            verdicts = {m: verdict([arm for arm in arms if arm.mirror == m]) for m in mirrors}
+            print(f"\n{cache} page cache\n\n{_table(arms)}\n")
+            for mirror, one in verdicts.items():
+                print(f"{cache}, {'mirror' if mirror else 'no mirror'}: {one}")
+            found[cache] = {
+                "arms": [asdict(arm) for arm in arms],
+                "verdicts": {str(m): asdict(v) | {"holds": v.holds} for m, v in verdicts.items()},
+            }
+    same = len(hashes) == 1
+    print(f"\nlogits of all arms: {'equal, ' + hashes.copy().pop()[:16] if same else 'NOT equal'}")
+    if args.json:
+        args.json.write_text(json.dumps(found | {"equal": same}, indent=1, default=str))
+    return 0 if same else 1
+
+
+def _open(device: str, slots: int, mirror: int, args: argparse.Namespace) -> LowLevel:
+    from ..engine.llama import LowLevel
+    from ..engine.plan import STREAM_FROM, ring_size
+
+    model = LowLevel(
+        args.model,
+        slots=slots,
+        device=device,
+        context=args.prompt + 64,
+        batch=args.batch,
+        threads=args.threads,
+        mirror=mirror,
+        pool_buffers=args.pool_buffers,
+    )
+    tier = model.tier
+    assert tier is not None
+    start = STREAM_FROM[not tier.on_gpu] if args.stream_from is None else args.stream_from
+    ring = ring_size(tier, tier.arena()["bytes"], 0) if start else 0
+    tier.set_stream(start if ring else 0, ring, False)
+    return model
+
+
+def _measure(
+    arms: Sequence[Arm], models: dict[int, LowLevel], cache: str, files: Sequence[Path], args: argparse.Namespace
+) -> set[str]:
+    """Runs every arm once a round; returns the hashes of their logits. The first run of all is not counted."""
+    rng = random.Random(1)
+    n_vocab = next(iter(models.values())).model.n_vocab
+    tokens = [rng.randrange(n_vocab // 4, n_vocab // 2) for _ in range(args.prompt)]
+    hashes = set()
+    if cache == "warm":
+        make_warm(files)
+    for mirror, model in models.items():  # memory is touched, residents are those that a run leaves behind
+        hashes.add(_run(Arm("ram", 2, mirror), model, tokens, cache, files))
+    for round_ in range(args.rounds):
+        order = list(arms)
+        rng.shuffle(order)
+        for arm in order:
+            hashes.add(_run(arm, models[arm.mirror], tokens, cache, files))
+        if sys.stderr.isatty():
+            print(f"\r{cache}: round {round_ + 1} of {args.rounds}", end="", file=sys.stderr, flush=True)
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    return hashes
+
+
+def _run(arm: Arm, model: LowLevel, tokens: Sequence[int], cache: str, files: Sequence[Path]) -> str:
+    from ..engine import native
+    from ..engine.telemetry import ram_for_core
+
+    core, tier = native.load(), model.tier
+    assert tier is not None
+    profile = {"ram": core.STAGER_RAM, "ssd": core.STAGER_SSD, "auto": core.STAGER_AUTO}[arm.profile]
+    if cache == "cold":
+        make_cold(files)
+    tier.set_modes(core.PIN_AUTO, profile, ram_for_core(), arm.threads)
+    tier.set_phase(core.PHASE_PROMPT, ram_for_core())
+    model.clear()
+    digest = hashlib.sha256()
+    before = tier.counters()["prompt"]
+    started = time.perf_counter()
+    for start in range(0, len(tokens), model.context.batch):
+        digest.update(model.decode(tokens[start : start + model.context.batch]).tobytes())
+    seconds = time.perf_counter() - started
+    after = tier.counters()["prompt"]
+    spent = {name: after[name] - before[name] for name in after}
+    arm.rates.append(len(tokens) / seconds)
+    arm.waited.append(spent["wait_ns"] / 1e9)
+    arm.asks.append(spent["asks"])
+    arm.ask_ms.append(spent["ask_ns"] / 1e6)
+    arm.read = spent["bytes_filled"]
+    arm.ended = tier.stager()["reason"]
+    return digest.hexdigest()
+
+
+def verdict(arms: Sequence[Arm]) -> Verdict:
+    """Of arms with the same mirror, one of them automatic."""
+    auto = next(arm for arm in arms if arm.profile == "auto")
+    best = max((arm for arm in arms if arm is not auto), key=lambda arm: statistics.median(arm.rates))
+    return Verdict(best.name, *bootstrap_ratio(auto.rates, best.rates))
+
+
+def _table(arms: Sequence[Arm]) -> str:
+    head = ["arm", "mirror", "tok/s", "waited s", "read", "asks (ms)", "at the end"]
+    rows = [
+        [
+            arm.name,
+            amount(arm.mirror) if arm.mirror else "-",
+            str(Spread.of(arm.rates)),
+            f"{statistics.median(arm.waited):.2f}",
+            amount(arm.read),
+            f"{statistics.median(arm.asks):.0f} ({statistics.median(arm.ask_ms):.1f})"
+            if arm.profile == "auto"
+            else "-",
+            arm.ended,
+        ]
+        for arm in arms
+    ]
+    return table(head, rows)
