@@ -49,15 +49,14 @@ int st_ring_set(struct st_tier * t, int64_t from, size_t bytes, bool own) {
         if (t->compute) {
             ggml_backend_synchronize(t->compute);
         }
-        if (t->loaded && t->transport->iface->wait(t->transport, t->group_event) < 0) {
+        if (st_ring_settle(t) < 0 || t->transport->iface->wait(t->transport, t->group_event) < 0) {
             return st_fail(t, "the copy stream failed");
         }
         ggml_backend_buffer_free(t->ring_own);
         t->ring_own = NULL;
     }
-    t->batch.brought = 0;
-    t->stream_from    = 0;
-    t->ring_bytes     = 0;
+    t->stream_from = 0;
+    t->ring_bytes  = 0;
     if (from <= 0) {
         return 0;
     }
@@ -81,6 +80,14 @@ int st_ring_set(struct st_tier * t, int64_t from, size_t bytes, bool own) {
 
 ggml_backend_buffer_t st_ring_buffer(const struct st_tier * t) {
     return t->ring_own ? t->ring_own : t->classes[t->lent_class].arena;
+}
+
+int st_ring_settle(struct st_tier * t) {
+    if (t->transport->iface->record(t->transport, t->group_event) < 0) {
+        return st_fail(t, "the copy stream failed");
+    }
+    t->loaded = true;
+    return 0;
 }
 
 int st_ring_take(struct st_tier * t, ggml_backend_t compute) {
@@ -127,6 +134,7 @@ int st_ring_give_back(struct st_tier * t, ggml_backend_t compute) {
             }
             st_residency_return(&c->residency, s);
             if (result != 0) {  // its bytes do not come: the slot is empty
+                st_trace_add(t, c, s, 'a', c->residency.key_of[s]);
                 st_residency_abandon(&c->residency, s);
                 continue;
             }

@@ -51,7 +51,7 @@ static struct ranked * rank(const struct st_tier * t, int k, const float * usage
 int64_t st_prefill(struct st_tier * t, const float * usage, bool (*step)(void * ctx, int64_t done, int64_t total), void * ctx) {
     int64_t total = 0, done = 0;
     for (int k = 0; k < t->n_classes; k++) {
-        if (t->classes[k].residency.n_resident > 0 || t->classes[k].n_slots == 0) {
+        if (t->n_lent > 0 || t->classes[k].residency.n_resident > 0 || t->classes[k].n_slots == 0) {
             return st_fail(t, "pre-fill wants empty slots");
         }
         total += t->classes[k].n_slots;

@@ -12,7 +12,7 @@ static uint8_t pattern(int copy, size_t i) {
 
 int st_selftest(struct st_tier * t, char * line, size_t line_size) {
     struct st_class * c = t->n_classes > 0 ? &t->classes[0] : NULL;
-    if (!c || c->n_slots == 0 || c->residency.n_resident > 0 || !t->pool_built) {
+    if (!c || c->n_slots == 0 || t->n_lent > 0 || c->residency.n_resident > 0 || !t->pool_built) {
         return st_fail(t, "the self-test wants empty slots and a stage pool");
     }
     const size_t slice = ggml_row_size(c->type[0], c->ne0[0]) * (size_t) c->ne1[0];

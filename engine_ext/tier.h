@@ -374,6 +374,8 @@ size_t st_ring_layer(const struct st_tier * t);  // of all blobs of a layer, as 
 size_t st_unit_bytes(const struct st_tier * t, const struct st_slice * s);
 // From how many tokens a batch streams, and through how much memory: its own, or lent slots'. 0 or -1.
 int st_ring_set(struct st_tier * t, int64_t from, size_t bytes, bool own);
+// Records the event that stands behind all copies and moves that are queued. 0 or -1.
+int st_ring_settle(struct st_tier * t);
 // Takes the memory, behind all reads on the compute stream. 0, or -1.
 int st_ring_take(struct st_tier * t, ggml_backend_t compute);
 // Gives lent slots back with the same experts. 0, 1 cancelled (what was not copied is empty), -1.

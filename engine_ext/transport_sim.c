@@ -27,6 +27,7 @@ struct op {
 };
 
 struct stream {
+    unsigned char user[ST_SIM_USER_BYTES];  // the caller's
     struct op * queue;  // ring
     size_t capacity, head, count;
     uint64_t n_queued, n_done;
@@ -265,6 +266,20 @@ static bool begin(struct sim * t, enum st_sim_call call) {
     return !t->failed;
 }
 
+// Since the last record the order of moves and of other writes is not given (transport.h), so they must not meet.
+// What a transport that failed does is unknown anyway.
+static void check_order(struct sim * t, bool move, const void * dst, const void * src, size_t size) {
+    for (size_t i = 0; i < t->copies.count && !t->failed; i++) {
+        const struct op * op = at(&t->copies, i);
+        if (op->seq < t->unrecorded || !writes(op) || (op->kind == OP_MOVE) == move) {
+            continue;
+        }
+        if (overlap(op->dst, op->size, dst, size) || overlap(op->dst, op->size, move ? src : dst, size) || (op->kind == OP_MOVE && overlap(op->src, op->size, dst, size))) {
+            violated(t, ST_SIM_NO_ORDER);
+        }
+    }
+}
+
 static int sim_copy(struct st_transport * base, void * dst, const void * src, size_t size) {
     struct sim * t   = SIM(base);
     const bool before = t->failed;
@@ -276,32 +291,19 @@ static int sim_copy(struct st_transport * base, void * dst, const void * src, si
     if (!b) {
         violated(t, ST_SIM_SOURCE_UNKNOWN);
     }
-    check_order(t, false, dst, NULL, size);
     if (ok || (!before && next_random(t) % 2)) {  // what a failure leaves queued is unknown
+        check_order(t, false, dst, NULL, size);
         push(t, &t->copies, (struct op) { .kind = OP_COPY, .dst = dst, .src = src, .size = size, .hash = hash_of(src, size) });
     }
     return ok ? 0 : -1;
-}
-
-// Since the last record the order of moves and of other writes is not given (transport.h), so they must not meet.
-static void check_order(struct sim * t, bool move, const void * dst, const void * src, size_t size) {
-    for (size_t i = 0; i < t->copies.count; i++) {
-        const struct op * op = at(&t->copies, i);
-        if (op->seq < t->unrecorded || !writes(op) || (op->kind == OP_MOVE) == move) {
-            continue;
-        }
-        if (overlap(op->dst, op->size, dst, size) || overlap(op->dst, op->size, move ? src : dst, size) || (op->kind == OP_MOVE && overlap(op->src, op->size, dst, size))) {
-            violated(t, ST_SIM_NO_ORDER);
-        }
-    }
 }
 
 static int sim_move(struct st_transport * base, void * dst, const void * src, size_t size) {
     struct sim * t   = SIM(base);
     const bool before = t->failed;
     const bool ok    = begin(t, ST_SIM_MOVE);
-    check_order(t, true, dst, src, size);
     if (ok || (!before && next_random(t) % 2)) {
+        check_order(t, true, dst, src, size);
         push(t, &t->copies, (struct op) { .kind = OP_MOVE, .dst = dst, .src = src, .size = size });
     }
     return ok ? 0 : -1;
@@ -311,8 +313,8 @@ static int sim_set(struct st_transport * base, void * dst, unsigned char value, 
     struct sim * t   = SIM(base);
     const bool before = t->failed;
     const bool ok    = begin(t, ST_SIM_SET);
-    check_order(t, false, dst, NULL, size);
     if (ok || (!before && next_random(t) % 2)) {
+        check_order(t, false, dst, NULL, size);
         push(t, &t->copies, (struct op) { .kind = OP_SET, .dst = dst, .value = value, .size = size });
     }
     return ok ? 0 : -1;
@@ -322,7 +324,10 @@ static void * sim_event_new(struct st_transport * base) {
     struct sim * t = SIM(base);
     advance(t);
     struct event * event = hit(t, ST_SIM_EVENT_NEW) || t->failed ? NULL : calloc(1, sizeof *event);
-    t->n_events += event != NULL;
+    if (event) {
+        event->stream = &t->copies;  // not recorded, it counts as completed, as on CUDA
+        t->n_events++;
+    }
     return event;
 }
 

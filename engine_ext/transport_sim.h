@@ -24,7 +24,7 @@ enum st_sim_violation {
     ST_SIM_READ_TOO_EARLY,        // a read ran before a copy to its bytes that was queued earlier (RAW)
     ST_SIM_OVERWRITTEN_TOO_EARLY, // a copy started before a read of its destination that was queued earlier (WAR)
     ST_SIM_WRONG_BYTES,           // a read did not find what it was said to find
-    ST_SIM_EVENT_NOT_RECORDED,    // query, wait or compute_waits on an event that was never recorded
+    ST_SIM_EVENT_NOT_RECORDED,    // query, wait, compute_waits or copies_after on an event that was never recorded
     ST_SIM_FREED_IN_FLIGHT,       // memory was freed while a copy from it was queued
     ST_SIM_DEADLOCK,              // nothing can run, and somebody waits
     ST_SIM_LEAK,                  // memory, events or compute streams are left at the end
@@ -56,7 +56,7 @@ struct st_sim_options {
     bool can_pin;
     // Called at a violation; NULL: the name is printed and the process aborts.
     void (*violated)(void * ctx, enum st_sim_violation what);
-    // Called first in each copy, record, query, wait, compute_waits and copies_wait; may be NULL.
+    // Called first in each of the calls that may fail but memory_new and event_new; may be NULL.
     void (*called)(void * ctx);
     void * ctx;
 };
@@ -71,7 +71,9 @@ const char * st_sim_violation_name(enum st_sim_violation what);
 void st_sim_fail_at(struct st_transport * t, enum st_sim_call call, uint64_t k);
 bool st_sim_failed(const struct st_transport * t);
 
-// A compute stream, as compute_waits and copies_wait want it. Freeing it runs what is queued.
+#define ST_SIM_USER_BYTES 64
+// A compute stream, as compute_waits and copies_wait want it. Freeing it runs what is queued. Its first
+// ST_SIM_USER_BYTES are the caller's: a ggml backend, where a part under test looks into it.
 void * st_sim_compute_new(struct st_transport * t);
 void st_sim_compute_free(struct st_transport * t, void * compute);
 // Says whether `bytes` are what the read should find.

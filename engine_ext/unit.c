@@ -126,7 +126,9 @@ int st_unit_bring(struct st_tier * t) {
     int result        = st_ring_place(&t->ring, size);
     if (result > 0) {
         const int filled = size > 0 ? fill(t, u, st_ring_placed(&t->ring)) : 0;
-        result           = filled > 0 ? -2 : filled < 0 || st_ring_arrived(&t->ring) < 0 ? -1 : 1;
+        // What was queued of a unit that is given up needs an event behind it, too: moves have no order without one.
+        const int event = filled != 0 ? st_ring_settle(t) : st_ring_arrived(&t->ring);
+        result          = event < 0 || filled < 0 ? -1 : filled > 0 ? -2 : 1;
         t->batch.brought += result > 0;
     }
     ST_COUNT(st_now(t), wait_ns, st_now_ns() - start);

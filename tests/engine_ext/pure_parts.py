@@ -47,12 +47,13 @@ PROGRAMS = {
         Program("test_stage", ("stage", "transport_sim"), _steps(4_000_000, 1_000_000, 300_000)),
         Program("test_source", ("source",), _steps(4_000, 2_000, 1_000), ("pread", "preadv2")),
         Program("test_pace", ("pace",), _steps(200, 100, 50)),
+        Program("test_ring", ("ring", "transport_sim"), _steps(2_000_000, 300_000, 100_000)),
         Program("test_stager", ("stager", "pace"), _steps(30_000, 10_000, 4_000), ("pthread_create",)),
         Program(
             "test_flow",
             (
-                *("load", "fill", "policy", "prefill", "selftest", "pool", "mirror"),
-                *("stage", "stager", "pace", "residency", "adapt", "transport_sim"),
+                *("load", "fill", "policy", "prefill", "selftest", "pool", "mirror", "prompt", "unit", "lend"),
+                *("ring", "stage", "stager", "pace", "residency", "adapt", "transport_sim"),
             ),
             _steps(30_000, 15_000, 4_000),
             excerpts=(
@@ -66,6 +67,12 @@ PROGRAMS = {
                         "int st_make_resident(",
                         "int32_t st_guests(",
                         "int32_t st_room(",
+                        "static bool is_expert_tensor(",
+                        "int st_reads_experts(",
+                        "bool st_ids_known(",
+                        "int st_grow(",
+                        "enum ggml_status st_sync(",
+                        "enum ggml_status st_status(",
                     ),
                 ),
             ),
@@ -76,6 +83,7 @@ PROGRAMS = {
             _steps(200_000, 50_000, 30_000),
             ("malloc", "calloc", "aligned_alloc", "pthread_create"),
         ),
+        Program("test_transport_compute", ("transport_thread",), _steps(40_000, 15_000, 8_000)),
     )
 }
 

@@ -1,6 +1,7 @@
 // The residency against a naive model: a clock for each slot, and a search over all of them. Guests and homes
 // share the clock; a claim looks at the guests alone.
 #include <string.h>
+#include <sys/wait.h>
 
 #include "check.h"
 #include "residency.h"
@@ -47,14 +48,15 @@ static void model_touch(struct model * m, int s) {
 
 // Everything that can be seen, and the list from both ends.
 static void compare(const struct st_residency * r, const struct model * m) {
-    int n_resident = 0, n_keys = 0;
+    int n_resident = 0, n_keys = 0, n_lent = 0;
     for (int s = 0; s < m->n_slots; s++) {
         CHECK("residency-state", r->state[s] == m->state[s]);
         CHECK("residency-key", r->key_of[s] == m->key[s]);
         n_resident += m->state[s] == ST_SLOT_RESIDENT;
+        n_lent += m->state[s] == ST_SLOT_LENT;
         n_keys += m->key[s] >= 0;
     }
-    CHECK("residency-count", r->n_resident == n_resident);
+    CHECK("residency-count", r->n_resident == n_resident && r->n_lent == n_lent);
     for (int k = 0; k < m->n_keys; k++) {
         const int s = model_find(m, k);
         CHECK("residency-table", r->slot_of[k] == s);
@@ -147,11 +149,35 @@ static void claim_home(struct st_residency * r, struct model * m, int s, int key
     model_touch(m, s);
 }
 
+// A lent slot keeps its expert and its place, and is not found; one that comes back is LOADING as after a claim.
+static void lend_or_return(struct st_residency * r, struct model * m, int s) {
+    if (m->state[s] == ST_SLOT_RESIDENT) {
+        st_residency_lend(r, s);
+        m->state[s] = ST_SLOT_LENT;
+    } else if (m->state[s] == ST_SLOT_LENT) {
+        st_residency_return(r, s);
+        m->state[s] = ST_SLOT_LOADING;
+    } else {
+        return;
+    }
+    CHECK("residency-not found while lent or loading", st_residency_find(r, m->key[s]) < 0);
+}
+
+static bool any_lent(const struct model * m) {
+    for (int s = 0; s < m->n_slots; s++) {
+        if (m->state[s] == ST_SLOT_LENT) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static uint64_t life(uint64_t steps) {
     struct st_residency r;
     struct model m = { .n_keys = 1 + below(&rng, MAX_KEYS), .n_slots = 1 + below(&rng, one_in(&rng, 2) ? 4 : MAX_SLOTS) };
     const bool tidy  = !one_in(&rng, 4);  // all loads end before the next group, as the loader does it
     const bool homes = !one_in(&rng, 3);
+    const bool lends = one_in(&rng, 2);
     CHECK("residency-init", st_residency_init(&r, m.n_keys, m.n_slots));
     for (int s = 0; s < m.n_slots; s++) {
         m.key[s]  = -1;
@@ -161,7 +187,7 @@ static uint64_t life(uint64_t steps) {
     begin(&r, &m);
     uint64_t n = 0;
     for (; n < steps; n++) {
-        const int key = below(&rng, m.n_keys), what = below(&rng, homes ? 19 : 16);
+        const int key = below(&rng, m.n_keys), what = below(&rng, lends ? 24 : homes ? 19 : 16);
         const int s   = st_residency_find(&r, key), expected = model_find(&m, key);
         CHECK("residency-find", s == (expected >= 0 && m.state[expected] == ST_SLOT_RESIDENT ? expected : -1));
         if (what == 0) {
@@ -175,12 +201,19 @@ static uint64_t life(uint64_t steps) {
             if (s >= 0) {
                 st_residency_touch(&r, s);
                 model_touch(&m, s);
-            } else if (expected < 0) {
+            } else if (expected < 0 && !any_lent(&m)) {
                 claim(&r, &m, key);
             }
         } else if (what < 16) {
             if (expected >= 0 && m.state[expected] == ST_SLOT_LOADING) {
                 end_load(&r, &m, expected);
+            }
+        } else if (what >= 19) {  // a few at once, or all back
+            const int first = below(&rng, m.n_slots), n_slots = what == 23 ? m.n_slots : 1 + below(&rng, 3);
+            for (int i = first; i < first + n_slots; i++) {
+                if (what < 23 || m.state[i % m.n_slots] == ST_SLOT_LENT) {
+                    lend_or_return(&r, &m, i % m.n_slots);
+                }
             }
         } else if (what == 18) {
             if (s >= 0) {
@@ -193,7 +226,7 @@ static uint64_t life(uint64_t steps) {
             const int slot = below(&rng, m.n_slots);
             if (what == 16 && m.state[slot] != ST_SLOT_LOADING) {
                 set_home(&r, &m, slot, one_in(&rng, 2));
-            } else if (what == 17 && m.home[slot] && m.state[slot] != ST_SLOT_LOADING && !m.in_group[slot] && expected < 0) {
+            } else if (what == 17 && m.home[slot] && m.state[slot] != ST_SLOT_LOADING && !m.in_group[slot] && expected < 0 && !any_lent(&m)) {
                 claim_home(&r, &m, slot, key);
             }
         }
@@ -206,11 +239,33 @@ static uint64_t life(uint64_t steps) {
     return n;
 }
 
+// In a process of its own, because it ends with an assertion.
+static void claims_nothing_while_lent(void) {
+    const pid_t child = fork();
+    CHECK("residency-fork", child >= 0);
+    if (child == 0) {
+        struct st_residency r;
+        int32_t evicted;
+        if (freopen("/dev/null", "w", stderr) && st_residency_init(&r, 4, 2)) {
+            st_residency_begin(&r);
+            st_residency_publish(&r, st_residency_claim(&r, 0, &evicted));
+            st_residency_lend(&r, 0);
+            st_residency_begin(&r);
+            (void) st_residency_claim(&r, 1, &evicted);
+        }
+        _exit(0);
+    }
+    int status = 0;
+    CHECK("residency-fork", waitpid(child, &status, 0) == child);
+    CHECK("residency-claims nothing while slots are lent", WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+}
+
 int main(int argc, char ** argv) {
     check_start(argc, argv);
     rng = check_args.seed;
     struct st_residency r;
     CHECK("residency-init refuses nothing", !st_residency_init(&r, 0, 1) && !st_residency_init(&r, 1, 0) && !st_residency_init(&r, -1, -1));
+    claims_nothing_while_lent();
     for (uint64_t done = 0; done < check_args.steps;) {
         const uint64_t left = check_args.steps - done;
         done += life(left < 5000 ? left : 5000);

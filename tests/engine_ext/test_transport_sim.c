@@ -22,7 +22,10 @@ static bool expect_tag(void * ctx, uint64_t tag, const uint8_t * bytes, size_t s
     return true;
 }
 
-enum broken { NOTHING, REFILL, EARLY_READ, EARLY_COPY, WRONG, NOT_RECORDED, FREED, UNKNOWN, LEAK, BROKEN };
+enum broken {
+    NOTHING, REFILL, EARLY_READ, EARLY_COPY, WRONG, NOT_RECORDED, FREED, UNKNOWN, LEAK,  // of play
+    EARLY_MOVE, EARLY_SET, EARLY_READ_OF_MOVE, EARLY_READ_OF_SET, NOT_MARKED, MOVE_AFTER_COPY, COPY_AFTER_MOVE, COPY_TO_MOVED, SET_AFTER_MOVE,  // of shift
+};
 
 // Two copies to one destination with a read after each; `b` is the rule that is broken.
 static void play(uint64_t seed, enum broken b) {
@@ -77,6 +80,49 @@ static void play(uint64_t seed, enum broken b) {
     io->free(t);
 }
 
+// A copy to one slot, a move from there to another one that is read before and after, and a set of that.
+static void shift(uint64_t seed, enum broken b) {
+    struct st_transport * t = st_sim_new(&(struct st_sim_options) { .seed = seed, .violated = note });
+    const struct st_transport_i * io = t->iface;
+    uint8_t from[N], to[N];
+    memset(from, 0, N);
+    memset(to, 1, N);
+    void * compute = st_sim_compute_new(t);
+    void * arrived = io->event_new(t), * read = io->event_new(t);
+    struct st_memory m;
+    CHECK("sim-memory", compute && arrived && read && io->memory_new(t, N, false, &m) == 0);
+    memset(m.data, 4, N);
+    st_sim_read(t, compute, to, N, expect_tag, NULL, 1);
+    CHECK("sim-call", io->copy(t, from, m.data, N) == 0 && (b == MOVE_AFTER_COPY || io->record(t, arrived) == 0));
+    CHECK("sim-call", b == NOT_MARKED || io->mark(t, compute, read) == 0);
+    CHECK("sim-call", b == EARLY_MOVE || io->copies_after(t, read) == 0);
+    CHECK("sim-call", io->move(t, to, from, N) == 0);
+    if (b == COPY_AFTER_MOVE || b == COPY_TO_MOVED) {
+        CHECK("sim-call", io->copy(t, (b == COPY_TO_MOVED ? from : to) + N - 1, m.data, 1) == 0);
+    } else if (b == SET_AFTER_MOVE) {
+        CHECK("sim-call", io->set(t, to, 4, 1) == 0);
+    }
+    CHECK("sim-call", io->record(t, arrived) == 0);
+    CHECK("sim-call", b == EARLY_READ_OF_MOVE || io->compute_waits(t, compute, arrived) == 0);
+    st_sim_read(t, compute, to, N, expect_tag, NULL, 4);
+    CHECK("sim-call", io->mark(t, compute, read) == 0);
+    CHECK("sim-call", b == EARLY_SET || io->copies_after(t, read) == 0);
+    const bool done = io->query(t, read) == 1;
+    CHECK("sim-event", !done || st_sim_n_read(t) == 2);
+    CHECK("sim-call", io->set(t, to, 5, N) == 0 && io->record(t, arrived) == 0);
+    CHECK("sim-call", b == EARLY_READ_OF_SET || io->compute_waits(t, compute, arrived) == 0);
+    st_sim_read(t, compute, to, N, expect_tag, NULL, 5);
+    CHECK("sim-call", io->mark(t, compute, read) == 0 && io->wait(t, read) == 0);
+    CHECK("sim-wait", st_sim_n_read(t) == 3);
+    CHECK("sim-bytes", b == EARLY_READ_OF_SET || (to[0] == 5 && to[N - 1] == 5));
+    CHECK("sim-call", io->wait(t, arrived) == 0);
+    io->memory_free(t, &m);
+    st_sim_compute_free(t, compute);
+    io->event_free(t, arrived);
+    io->event_free(t, read);
+    io->free(t);
+}
+
 // Copies that wait for a read that waits for a later copy: nothing can run.
 static void deadlock(uint64_t seed) {
     struct st_transport * t = st_sim_new(&(struct st_sim_options) { .seed = seed, .violated = note });
@@ -99,21 +145,23 @@ static void deadlock(uint64_t seed) {
 // Each kind of failure comes at the call it was put on, and lasts.
 static void failures(uint64_t seed) {
     for (int call = 0; call < ST_SIM_CALLS; call++) {
+        const bool twice = call == ST_SIM_RECORD || call == ST_SIM_REFUSE_RECORD;  // in a turn
         struct st_transport * t = st_sim_new(&(struct st_sim_options) { .seed = seed, .can_pin = true });
         const struct st_transport_i * io = t->iface;
         void * compute = st_sim_compute_new(t);
         void * event   = io->event_new(t);
-        uint8_t dst[N];
+        uint8_t dst[N], other[N] = { 0 };
         int before = 0, failed = 0;
         struct st_memory m;
         CHECK("sim-memory", io->memory_new(t, N, true, &m) == 0);
-        st_sim_fail_at(t, (enum st_sim_call) call, 3);
+        st_sim_fail_at(t, (enum st_sim_call) call, twice ? 5 : 3);  // the first call of the third turn
         for (int i = 0; i < 6; i++) {
             struct st_memory m2 = { 0 };
             const int got = io->memory_new(t, N, true, &m2);
             void * event2 = io->event_new(t);
             const bool ok = got == 0 && m2.pinned && event2 && io->copies_wait(t, compute) == 0 && io->copy(t, dst, m.data, N) == 0 &&
-                            io->record(t, event) == 0 && io->query(t, event) >= 0 && io->compute_waits(t, compute, event) == 0 && io->wait(t, event) == 0;
+                            io->record(t, event) == 0 && io->move(t, dst, other, N) == 0 && io->record(t, event) == 0 && io->set(t, dst, 0, N) == 0 &&
+                            io->mark(t, compute, event) == 0 && io->copies_after(t, event) == 0 && io->query(t, event) >= 0 && io->compute_waits(t, compute, event) == 0 && io->wait(t, event) == 0;
             before += ok && failed == 0;
             failed += !ok;
             if (got == 0) {
@@ -144,12 +192,15 @@ int main(int argc, char ** argv) {
     } rules[] = {
         { REFILL, ST_SIM_SOURCE_CHANGED },         { EARLY_READ, ST_SIM_READ_TOO_EARLY },         { EARLY_COPY, ST_SIM_OVERWRITTEN_TOO_EARLY },
         { WRONG, ST_SIM_WRONG_BYTES },             { NOT_RECORDED, ST_SIM_EVENT_NOT_RECORDED },   { FREED, ST_SIM_FREED_IN_FLIGHT },
-        { UNKNOWN, ST_SIM_SOURCE_UNKNOWN },        { LEAK, ST_SIM_LEAK },
+        { UNKNOWN, ST_SIM_SOURCE_UNKNOWN },        { LEAK, ST_SIM_LEAK },                         { EARLY_MOVE, ST_SIM_OVERWRITTEN_TOO_EARLY },
+        { EARLY_SET, ST_SIM_OVERWRITTEN_TOO_EARLY }, { EARLY_READ_OF_MOVE, ST_SIM_READ_TOO_EARLY }, { EARLY_READ_OF_SET, ST_SIM_READ_TOO_EARLY },
+        { NOT_MARKED, ST_SIM_EVENT_NOT_RECORDED }, { MOVE_AFTER_COPY, ST_SIM_NO_ORDER },          { COPY_AFTER_MOVE, ST_SIM_NO_ORDER },
+        { COPY_TO_MOVED, ST_SIM_NO_ORDER },        { SET_AFTER_MOVE, ST_SIM_NO_ORDER },
     };
     for (size_t r = 0; r < sizeof rules / sizeof *rules; r++) {
         memset(seen, 0, sizeof seen);
         for (uint64_t i = 0; i < check_args.steps; i++) {
-            play(check_args.seed + i, rules[r].broken);
+            (rules[r].broken < EARLY_MOVE ? play : shift)(check_args.seed + i, rules[r].broken);
         }
         if (seen[rules[r].expected] == 0) {
             fprintf(stderr, "check failed: sim-sees %s\n", st_sim_violation_name(rules[r].expected));
@@ -159,6 +210,7 @@ int main(int argc, char ** argv) {
     memset(seen, 0, sizeof seen);
     for (uint64_t i = 0; i < check_args.steps; i++) {
         play(check_args.seed + i, NOTHING);
+        shift(check_args.seed + i, NOTHING);
         failures(check_args.seed + i);
     }
     for (int v = 0; v < ST_SIM_VIOLATIONS; v++) {

@@ -1,4 +1,5 @@
 // The copier thread's transport: order of copies, events, delay, waits, growth of its queue, memory, and its end.
+// Its compute thread: test_transport_compute.c.
 #include "check.h"
 #include "transport_thread.h"
 
@@ -46,16 +47,22 @@ int __wrap_pthread_create(void * thread, const void * attr, void * (*start)(void
 }
 
 static void short_memory(void) {
-    int refused = 0;
     struct st_transport * t = NULL;
-    for (long k = 0; !t; k++) {
-        granted = k;
-        t       = st_transport_thread_new(0, 0, 1);
-        granted = -1;
-        refused += !t;
-        CHECK("thread-new ends", k < 10);
+    for (uint32_t compute = 2; compute-- > 0;) {
+        int refused = 0;
+        if (t) {
+            t->iface->free(t);
+            t = NULL;
+        }
+        for (long k = 0; !t; k++) {
+            granted = k;
+            t       = st_transport_thread_new(0, compute, 1);
+            granted = -1;
+            refused += !t;
+            CHECK("thread-new ends", k < 10);
+        }
+        CHECK("thread-new needs two blocks and a thread", refused == (compute ? 5 : 3));  // one more of each to compute
     }
-    CHECK("thread-new needs two blocks and a thread", refused == 3);
     struct st_memory m;
     granted = 0;
     CHECK("thread-memory short", t->iface->memory_new(t, 100, false, &m) < 0 && t->iface->event_new(t) == NULL);
