@@ -12,6 +12,7 @@ def add_parsers(subparsers: Any) -> None:
     decode.add_parser(subparsers)
     identity.add_parser(subparsers)
     make_model.add_parser(subparsers)
-    from . import decode, identity, make_model, prompt, speculate, stage, store
+    prompt.add_parser(subparsers)
+    speculate.add_parser(subparsers)
     stage.add_parser(subparsers)
     store.add_parser(subparsers)
