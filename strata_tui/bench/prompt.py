@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
+from . import prompt_plain
 from .page_cache import make_cold, make_warm
 from .ranges import fraction, from_zero, whole
 from .report import Spread, amount, bootstrap_ratio, machine, table
@@ -89,6 +90,8 @@ def add_parser(subparsers: Any) -> None:
     p.add_argument("--stream-from", metavar="N", type=whole(0), help="as strata-tui's flag (default: as planned)")
     p.add_argument("--threads", metavar="N", type=whole(1), default=0, help="(default: the cores of this process)")
     p.add_argument("--rounds", metavar="N", type=whole(1), default=5, help="(default: 5; 15 for a verdict)")
+    p.add_argument("--plain", action="store_true", help="beside plain llama.cpp instead, on a GPU, warm")
+    p.add_argument("--cpu-layers", metavar="N", type=whole(0), default=0, help="with --plain: also such an arm")
     p.add_argument("--json", metavar="FILE", type=Path)
     p.set_defaults(run=run)
 
@@ -106,6 +109,8 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"{args.model} has no experts: there is nothing to stage.")
     device = native.pick_device(args.gpu)
     args.threads = args.threads or len(os.sched_getaffinity(0))
+    if args.plain:
+        return prompt_plain.run(args, info, experts, device)
     mirrors = [0] + ([int(args.mirror_gib * 2**30)] if args.mirror_gib else [])
     print(
         f"{info.name or args.model.name}: {experts} experts, {amount(info.expert_bytes)} of experts, "

@@ -101,6 +101,7 @@ class Placement:
 
     device: str = "CPU"
     cpu_expert_layers: int = 0
+    mmap: bool = False
 
 
 class Model:
@@ -146,6 +147,8 @@ class Model:
         LOG.start()
         if tier is None:
             keep += _place(lib, params, placement)
+            if placement.mmap:
+                params.load_mode = lib.LLAMA_LOAD_MODE_MMAP
             ptr = lib.llama_model_load_from_file(str(path).encode(), params)
         else:
             if stream is None:
