@@ -62,16 +62,16 @@ int st_ring_set(struct st_tier * t, int64_t from, size_t bytes, bool own) {
     }
     const struct st_class * c = &t->classes[lender(t)];
     if (bytes < st_ring_unit(t)) {
-        return st_fail(t, "a ring of %zu MiB is too small: one unit takes %zu MiB", bytes >> 20, st_ring_unit(t) >> 20);
+        return st_fail(t, "a ring of %zu KiB is too small: one unit takes %zu KiB", bytes >> 10, (st_ring_unit(t) + 1023) >> 10);
     }
     if (own) {
         t->ring_own = ggml_backend_buft_alloc_buffer(ggml_backend_dev_buffer_type(t->inner), bytes);
         if (!t->ring_own) {
-            return st_fail(t, "%s cannot give %zu MiB for the ring", ggml_backend_dev_name(t->inner), bytes >> 20);
+            return st_fail(t, "%s cannot give %zu KiB for the ring", ggml_backend_dev_name(t->inner), bytes >> 10);
         }
         ggml_backend_buffer_set_usage(t->ring_own, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
     } else if (bytes > c->stride * (size_t) c->n_slots) {
-        return st_fail(t, "a ring of %zu MiB is larger than the slots that could be lent for it", bytes >> 20);
+        return st_fail(t, "a ring of %zu KiB is larger than the slots that could be lent for it, %zu KiB", bytes >> 10, c->stride * (size_t) c->n_slots >> 10);
     }
     t->ring_bytes  = bytes;
     t->stream_from = from;

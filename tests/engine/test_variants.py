@@ -4,10 +4,12 @@ that keep copies and reads apart, each on real models with llama.cpp computing.
 The CPU device copies on a thread of its own, here with random delays. What a guard keeps from happening then does
 happen without it, and changes logits. The guards' checks one by one, on a simulated device: tests/engine_ext.
 
-Two waits have nothing to wait for on the CPU device, where computing is over when it returns: the one of copies for
-reads that are queued (copies_wait), in load.c and policy.c, and with it the half of change_stream that stands before
-copies to come. Taking them out changes nothing here. They are shown to be needed on the simulated device, and used in
-the tests on a GPU (test_gpu.py).
+That copies wait for what still reads their bytes shows only where computing goes on after its call has returned. It
+does in long batches with a compute delay: then the CPU device computes on a thread of its own, too. Everywhere else
+the host itself has waited for the compute stream before it queues copies (for the router's ids, or at the end of a
+graph), so that the waits of load.c, policy.c, lend.c and change_stream have nothing left to wait for here. Taking
+those out changes nothing; they are shown to be needed on the simulated device, and used in the tests on a GPU
+(test_gpu.py).
 """
 
 from __future__ import annotations
@@ -50,7 +52,10 @@ DECODE = Run("", 32, PROMPT, DECODED)  # half of the slots, a pool of two buffer
 PREFILL = replace(DECODE, workload="prefill", slots=64, mirror=1 << 24)  # no miss, whose load would be waited for
 CANCEL = replace(DECODE, workload="cancel")
 SWAPS = replace(DECODE, workload="swaps", mirror=1 << 24, decoded=6, repeat=12, delay=600)
-RUNS = (DECODE, PREFILL, CANCEL, SWAPS)
+LENT = replace(DECODE, prompt=700, context=1024, stream_from=8, units=2, compute_delay=100, delay=100)
+OWN = replace(LENT, units=1.3, own=True)
+LAYERS = replace(LENT, units=8, own=True)  # the ring holds two layers, so whole layers stream
+RUNS = (DECODE, PREFILL, CANCEL, SWAPS, LENT, OWN, LAYERS)
 
 GUARDS = [
     Guard(
@@ -65,7 +70,15 @@ GUARDS = [
     ),
     Guard(
         "an event stands behind the last copy before it",
-        Mutation("transport_thread", (("->number = t->n_queued;", "->number = t->n_queued - (t->n_queued > 0);"),)),
+        Mutation(
+            "transport_thread",
+            (
+                (
+                    "{ lane, t->lanes[lane].n_queued }",
+                    "{ lane, t->lanes[lane].n_queued - (t->lanes[lane].n_queued > 0) }",
+                ),
+            ),
+        ),
         DECODE,
     ),
     Guard(
@@ -79,11 +92,11 @@ GUARDS = [
             "load",
             (
                 (
-                    "    while (result == 0 && (next < n || open > 0)) {\n",
+                    "    struct blobs blobs = {",
                     "    for (int i = 0; i < n; i++) {\n"
                     "        st_residency_publish(&c->residency, loads[i].slot);\n"
                     "    }\n"
-                    "    while (result == 0 && (next < n || open > 0)) {\n",
+                    "    struct blobs blobs = {",
                 ),
                 (
                     "        if (result == 0) {\n"
@@ -107,6 +120,33 @@ GUARDS = [
         Mutation("policy", (("compute ? io->compute_waits(t->transport, compute, t->swap_event) :", "compute ? 0 :"),)),
         SWAPS,
     ),
+    *(
+        Guard(f"{what}, {kind}", mutation, replace(run, **speeds))
+        for what, speeds, mutation in (
+            (
+                "copies to the ring wait for the reader of what lay there",
+                {"compute_delay": 1000, "delay": 10},
+                Mutation(
+                    "ring",
+                    (("last > r->n_ended && io->copies_after(r->transport, unit(r, last - 1)->read) < 0", "0"),),
+                ),
+            ),
+            (
+                "the reader of a unit waits for its copies",
+                {"compute_delay": 10, "delay": 1000, "pool": 64},  # no copy is waited for until it can be queued
+                Mutation(
+                    "ring",
+                    (
+                        (
+                            "r->transport->iface->compute_waits(r->transport, compute, u->arrived) < 0",
+                            "compute == NULL",
+                        ),
+                    ),
+                ),
+            ),
+        )
+        for kind, run in (("lent", LENT), ("own", OWN))
+    ),
 ]
 
 
@@ -124,7 +164,7 @@ def expected() -> Expected:
 
     @cache
     def plain(model: str, prompt: int, decoded: int, repeat: int) -> str:
-        with LowLevel(Path(model), tier=False, context=256) as opened:
+        with LowLevel(Path(model), tier=False, context=1024) as opened:
             return variants.hash_of(np.concatenate(list(variants.read(opened, prompt, decoded, repeat))))
 
     return lambda run: plain(run.model, run.prompt, run.decoded, run.repeat)
@@ -148,6 +188,7 @@ def test_with_all_guards_the_logits_are_those_of_plain_llama_cpp(
     for run, outcome in zip(runs, variants.outcomes(builder.build(), runs), strict=True):
         assert right(run, outcome, expected), (run, outcome)
         assert (outcome.evictions > 0) == (run.workload != "prefill")
+        assert (outcome.streamed > 0) == (run.stream_from > 0)
         assert (outcome.swaps > 0) == (run.workload == "swaps")
 
 
@@ -169,7 +210,9 @@ def test_poison_is_never_read(name: str, builder: variants.Builder, tiny_model: 
     half = sum(experts for _, experts, _, _ in gguf_info.expert_groups(gguf_info.read_info(path))) // 2
     decode = Run(str(path), half, 33, 6, delay=60)
     swaps = replace(decode, workload="swaps", mirror=1 << 19, repeat=4)  # a part of the experts: the pool is used too
-    runs = [replace(decode, slots=1), decode, replace(decode, workload="cancel"), swaps]
+    lent = replace(decode, prompt=200, stream_from=8, units=1.3, mirror=1 << 18)
+    layers = replace(lent, units=8, own=True, compute_delay=60)
+    runs = [replace(decode, slots=1), decode, replace(decode, workload="cancel"), swaps, lent, layers]
     for run, outcome in zip(runs, variants.outcomes(builder.build(definitions=POISON), runs), strict=True):
         assert right(run, outcome, expected), (run, outcome)
         assert outcome.evictions > 0 and not outcome.nan

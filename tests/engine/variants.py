@@ -129,7 +129,8 @@ def _call(command: Sequence[str]) -> None:
 class Run:
     """A model opened with the tier on the CPU device and played through. `workload`: see `play`.
 
-    `mirror` in bytes, `delay` (mean, of a copy) in microseconds.
+    `mirror` in bytes, `delay` and `compute_delay` (means, of a copy and of work on the compute thread, which there is
+    only with such a delay) in microseconds. Batches of at least `stream_from` tokens stream through a ring of `units`.
     """
 
     model: str
@@ -141,6 +142,11 @@ class Run:
     delay: int = 300
     mirror: int = 0
     repeat: int = 1  # of each decoded token
+    context: int = 256
+    compute_delay: int = 0
+    stream_from: int = 0  # 0: never
+    units: float = 2
+    own: bool = False  # the ring's memory, else lent slots
 
 
 @dataclass(frozen=True)
@@ -153,6 +159,7 @@ class Outcome:
     verify: str
     evictions: int
     swaps: int
+    streamed: int
 
 
 def read(model: LowLevel, prompt: int, decoded: int, repeat: int = 1) -> Iterator[Logits]:
@@ -230,8 +237,17 @@ def outcome(run: Run) -> Outcome:
     from strata_tui.engine import native
     from strata_tui.engine.llama import LowLevel
 
-    options = {"pool_buffers": run.pool, "copy_delay_us": run.delay, "copy_seed": 5, "mirror": run.mirror}
-    with LowLevel(Path(run.model), slots=run.slots, context=256, **options) as model:
+    with LowLevel(
+        Path(run.model),
+        slots=run.slots,
+        context=run.context,
+        pool_buffers=run.pool,
+        copy_delay_us=run.delay,
+        compute_delay_us=run.compute_delay,
+        copy_seed=5,
+        mirror=run.mirror,
+        stream=(run.stream_from, run.units, run.own) if run.stream_from else None,
+    ) as model:
         tier = model.tier
         assert tier is not None
         logits = play(model, run)
@@ -247,6 +263,7 @@ def outcome(run: Run) -> Outcome:
             verify=verify,
             evictions=sum(phase["evictions"] for phase in counters.values()),
             swaps=tier.swaps()["swaps"],
+            streamed=sum(phase["streamed"] for phase in counters.values()),
         )
 
 
