@@ -202,7 +202,6 @@ def in_terminal(env: dict[str, str], size: tuple[int, int], *words: str) -> tupl
     [
         ((39, 24), {}, [], "it has 39 columns and 24 lines, the chat needs 40 and 10"),
         ((80, 9), {}, [], "it has 80 columns and 9 lines"),
-        ((80, 24), {"TERM": "dumb"}, [], "a terminal of type 'dumb'"),
         ((80, 24), {}, ["-m", "/no/such.gguf"], "no model file /no/such.gguf"),
         ((80, 24), {}, ["-c"], "no chat to go on with"),
         ((80, 24), {}, ["--resume", "7"], "no chat 7"),

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
-from textual.binding import Binding
+if TYPE_CHECKING:
+    from textual.binding import Binding
 
 
 class Where(Enum):
@@ -167,6 +169,8 @@ BY_SLASH = {action.slash: action for action in ACTIONS if action.slash}
 
 def bindings(where: Where) -> list[Binding]:
     """The bindings of one area. All call `perform` on the screen."""
+    from textual.binding import Binding  # here, because the plain chat uses the table, too
+
     return [
         Binding(
             ",".join(action.keys),
