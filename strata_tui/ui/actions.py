@@ -106,7 +106,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("mouse", "Mouse on or off (off: drag selects text)", (), "mouse", "on|off"),
     Action("redraw", "Draw the screen anew", ("ctrl+l",), "redraw"),
     Action("suspend", "Back to the shell; fg returns", (), "suspend"),
-    Action("theme", "Choose a theme", (), "theme", "NAME"),
+    Action("theme", "Choose a theme, or read the files again", (), "theme", "NAME|reload"),
     Action("page_up", "Scroll the transcript up", ("pageup",), palette=False),
     Action("page_down", "Scroll the transcript down", ("pagedown",), palette=False),
     Action("follow", "To the end, and follow it", ("ctrl+end",), "end"),

@@ -47,7 +47,9 @@ class Commands(LibraryCommands, PromptCommands, OptionsCommands, ModelCommands, 
         self._writing = asyncio.Lock()
         self.chats = Chats(screen)
         self.sources: dict[str, Source] = {  # of completions of arguments; may wait for the disk
-            "theme": lambda typed: [Choice(n) for n in sorted(screen.app.available_themes) if n.startswith(typed)],
+            "theme": lambda typed: [
+                Choice(n) for n in [*sorted(screen.app.available_themes), "reload"] if n.startswith(typed)
+            ],
             "open": lambda typed: path_choices(typed, (".gguf",)),
             "attach": path_choices,
             "export": path_choices,
@@ -204,6 +206,9 @@ class Commands(LibraryCommands, PromptCommands, OptionsCommands, ModelCommands, 
         app = self._screen.app
         if not name:
             app.search_themes()
+        elif name == "reload":
+            notice = self._screen.reload_themes()
+            self._screen.flash.say(notice or "The theme files were read again.", error=bool(notice))
         elif name in app.available_themes:
             app.theme = name
         else:
