@@ -10,18 +10,21 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..config import save
-from ..engine.modes import Modes, Pinning, Residency, StagerProfile
+from ..engine.modes import Drafting, Modes, Pinning, Residency, StagerProfile
 from ..errors import UserError
 from ..parameters import BY_NAME, PARAMETERS, Scope, Source, checked, named, shown, typed_value
+from ..sessions.imports import read_file as read_chats
+from ..sessions.imports import take_in
 from ..sessions.rows import Role, SessionInfo
 from ..ui.actions import ACTIONS, BY_SLASH, SlashCommand
 from ..ui.attachments import Attachment, folded, read_file
-from ..ui.export import export_markdown
+from ..ui.export import export_chat, parse_wish
 from ..ui.format import size
 from ..ui.shelf import Shelf
 from .talk import Talk
 
 _MOST_CHATS = 20
+_MOST_HITS = 20
 E = TypeVar("E", bound=Enum)
 # What a command says here where it says more or less than on the screen.
 _LABELS = {
@@ -104,6 +107,8 @@ class PlainCommands:
         self._talk.show(info)
         rows = self._talk.rows()
         self._say(f"Chat {info.id}: {info.title or 'untitled'}, {len(rows)} messages.")
+        if self._talk.elsewhere is not None:
+            self._say(f"It is open in another window (process {self._talk.elsewhere}): /fork goes on in a copy.")
         for row in rows[-2:]:
             who = "You" if row.role is Role.USER else row.model or "Assistant"
             self._say(f"{who}: {folded(row.text)}")
@@ -131,10 +136,30 @@ class PlainCommands:
         self._talk.store.restore(session).result()
         self.open(self._talk.store.session(session))
 
-    def do_export(self, path: str) -> None:
+    def do_search(self, words: str) -> None:
+        if not words:
+            raise UserError("Say what to search for: /search WORDS.")
+        hits = self._talk.store.search(words, _MOST_HITS)
+        for hit in hits:
+            line = "".join(piece for piece, _ in hit.snippet)
+            self._say(f"  {hit.session}: {hit.title or 'untitled'}: {line}")
+        self._say("/chats and a number opens one." if hits else "Nothing was found.")
+
+    def do_fork(self, _: str) -> None:
+        if self._talk.session is None:
+            raise UserError("This chat is empty: there is nothing to fork.")
+        self.open(self._talk.store.session(self._talk.store.fork(self._talk.session).result()))
+
+    def do_export(self, argument: str) -> None:
         if self._talk.session is None:
             raise UserError("This chat is empty: there is nothing to export.")
-        self._say(f"Written to {asyncio.run(export_markdown(self._talk.store, self._talk.session, path))}")
+        written = asyncio.run(export_chat(self._talk.store, self._talk.session, parse_wish(argument)))
+        self._say(f"Written to {written}")
+
+    def do_import(self, path: str) -> None:
+        if not path:
+            raise UserError("Name the file: /import PATH, of ChatGPT, llama.cpp's web interface or our own JSON.")
+        self._say(take_in(self._talk.store, read_chats(Path(path).expanduser())))
 
     # The message
 
@@ -250,6 +275,9 @@ class PlainCommands:
 
     def do_residency(self, value: str) -> None:
         self._switch("residency", Residency, value)
+
+    def do_draft(self, value: str) -> None:
+        self._switch("draft", Drafting, value)
 
     def _switch(self, name: str, kind: type[E], text: str) -> None:
         words = ", ".join(str(member.value) for member in kind)

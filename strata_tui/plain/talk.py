@@ -43,6 +43,7 @@ class Talk:
         self.last: ev.ReplyDone | None = None
         self.show_thinking = False
         self.session: int | None = None
+        self.elsewhere: int | None = None  # the process that has the chat open, where it is another one
         self.title = ""
         self.system = ""
         self.options: dict[str, object] = {}
@@ -52,13 +53,21 @@ class Talk:
 
     def begin(self) -> None:
         """A new chat."""
+        self._leave()
         self.session, self.title, self.options = None, "", {}
         self.system = str(self.layers.value("system", self.model, {}).value)
 
     def show(self, info: SessionInfo) -> None:
         """A stored chat."""
+        self._leave()
+        self.elsewhere = self.store.claim(info.id).result()
         self.session, self.title, self.system = info.id, info.title, info.system
         self.options = dict(info.options)
+
+    def _leave(self) -> None:
+        if self.session is not None and self.elsewhere is None:
+            self.store.release(self.session).result()
+        self.elsewhere = None
 
     def rows(self) -> list[MessageRow]:
         """The messages of the chat's shown branch."""
@@ -70,6 +79,7 @@ class Talk:
             model = self.model.name if self.model else ""
             new = self.store.create_session(title=self.title, system=self.system, model=model)
             self.session = new.result()
+            self.store.claim(self.session).result()
             if self.options:
                 self.store.set_options(self.session, self.options).result()
         return self.session

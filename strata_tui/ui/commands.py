@@ -16,8 +16,9 @@ from ..engine.modes import Drafting, Modes, Pinning, Residency, StagerProfile, n
 from ..errors import UserError
 from ..term import clipboard
 from ..term.editor import edit
+from .actions import BY_ID
 from .chats import Chats
-from .completion import Choice, Source, path_choices
+from .completion import Choice, Source, fixed_choices, path_choices
 from .help_text import help_text
 from .library_commands import LibraryCommands
 from .model_commands import ModelCommands
@@ -52,7 +53,8 @@ class Commands(LibraryCommands, PromptCommands, OptionsCommands, ModelCommands, 
             ],
             "open": lambda typed: path_choices(typed, (".gguf",)),
             "attach": path_choices,
-            "export": path_choices,
+            "export": lambda typed: [*fixed_choices(BY_ID["export"], typed), *path_choices(typed)],
+            "import": lambda typed: path_choices(typed, (".json", ".zip")),
             "model": self.model_choices,
             "set": self.set_choices,
             "thinking": self.thinking_choices,

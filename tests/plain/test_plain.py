@@ -79,14 +79,36 @@ def test_messages_of_several_lines_and_attachments(talk: Talk, tmp_path: Path) -
 def test_chats(talk: Talk, tmp_path: Path) -> None:
     talk("the first")
     said = talk(
-        "/rename Mine", "the second", "/chats", "/chats 1", "/delete", "/chats", "/undo", "/chats 99", "/chats x"
+        "/rename Mine",
+        "the second",
+        "/chats",
+        "/chats 1",
+        "/delete",
+        "/chats",
+        "/undo",
+        "/chats 99",
+        "/chats x",
+        "/search second",
     )
     assert "  2: Mine (2 messages, this one)\n  1: the first (2 messages)\n" in said
     assert "Chat 1: the first, 2 messages.\nYou: the first\n" in said
     assert "Deleted; /undo brings it back. This is a new chat.\n  2: Mine (2 messages)\n/chats" in said
     assert said.count("Chat 1: the first") == 2
     assert "Error: There is no chat 99" in said and "Error: x is no chat's number" in said
+    assert "  2: Mine: the second\n" in said
     assert "You: the first" in talk(resume=1)
+
+
+def test_a_chat_that_is_open_elsewhere_is_only_read(talk: Talk, tmp_path: Path) -> None:
+    talk("the first")
+    with Store(tmp_path / "chats.sqlite3") as other:
+        other.claim(1).result()
+        said = talk("more", "/fork", "more", "/export json /nowhere/x.json", f"/export md {tmp_path}/out.md", resume=1)
+        assert f"It is open in another window (process {os.getpid()}): /fork goes on in a copy." in said
+        assert "Error: Chat 1 is open in another window" in said
+        assert "Chat 2: " in said and "Error: " in said.rpartition("Chat 2: ")[2]
+        assert other.session(1).messages == 2 and other.session(2).messages == 4
+        assert "more" in (tmp_path / "out.md").read_text()
 
 
 def test_options(talk: Talk, tmp_path: Path) -> None:

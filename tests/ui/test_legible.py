@@ -44,7 +44,7 @@ def name(x: int) -> str:
 class A: pass
 ```
 """
-PAGES = ("options", "help", "model", "log")
+PAGES = ("options", "help")
 
 
 def drawn(run: Running) -> list[tuple[str, RichColor | None, RichColor | None]]:
