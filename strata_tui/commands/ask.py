@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from ..term.signals import interrupts
-from .flags import add_engine_flags, add_setting, check_model_file, log_of, settings_of
+from .flags import add_engine_flags, add_setting, check_model_file, find_model, log_of, settings_of
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    find_model(args)
     settings = settings_of(args)
     prompt = _prompt(args.prompt)
     log = log_of(args)

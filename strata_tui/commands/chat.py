@@ -10,7 +10,7 @@ from pathlib import Path
 from ..config import ChatOptions, config_file, log_dir, store_path
 from ..errors import UserError
 from ..term.size import START_SIZE, terminal_size
-from .flags import add_engine_flags, add_setting, check_model_file, checked_log, given_of, settings_of
+from .flags import add_engine_flags, add_setting, check_model_file, checked_log, find_model, given_of, settings_of
 
 HELP = "Chat (the default command)."
 
@@ -44,6 +44,7 @@ def chat_id(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     if args.child:
         return _run_screen(args)
+    find_model(args)
     settings = settings_of(args)
     plain = args.plain or _needs_plain()
     if not plain:
