@@ -202,7 +202,6 @@ def in_terminal(env: dict[str, str], size: tuple[int, int], *words: str) -> tupl
     [
         ((39, 24), {}, [], "it has 39 columns and 24 lines, the chat needs 40 and 10"),
         ((80, 9), {}, [], "it has 80 columns and 9 lines"),
-        ((80, 24), {"TERM": "dumb"}, [], "a terminal of type 'dumb'"),
         ((80, 24), {}, ["-m", "/no/such.gguf"], "no model file /no/such.gguf"),
         ((80, 24), {}, ["-c"], "no chat to go on with"),
         ((80, 24), {}, ["--resume", "7"], "no chat 7"),
@@ -526,3 +525,16 @@ def test_ask_on_a_terminal(env: dict[str, str], demo_model: Path) -> None:
     assert "reading prompt" in status
     assert reply.strip()
     assert "\x1b" not in reply
+
+
+@needs_engine
+def test_a_model_may_be_named_as_it_is_listed(cli: Cli, tmp_path: Path, tiny_model: Callable[[str], Path]) -> None:
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    for name in ("one-Q8", "two-Q8"):
+        (folder / f"{name}.gguf").write_bytes(tiny_model("llama_dense").read_bytes())
+    flags = ("--gpu", "-1", "--threads", "1", "--max-tokens", "3", "--ctx", "512")
+    done = cli("ask", "hello", "-m", "one", *flags, LLAMA_CACHE=str(folder))
+    assert done.returncode == 0, done.stderr
+    refused(cli("ask", "hello", "-m", "q8", LLAMA_CACHE=str(folder)), "q8 may mean 2 models: one-Q8, two-Q8.")
+    refused(cli("ask", "hello", "-m", "three", LLAMA_CACHE=str(folder)), "no model file")

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from .flags import add_engine_flags, add_setting, check_model_file, log_of, settings_of
+from ..term.signals import interrupts
+from .flags import add_engine_flags, add_setting, check_model_file, find_model, log_of, settings_of
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
@@ -31,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    find_model(args)
     settings = settings_of(args)
     prompt = _prompt(args.prompt)
     log = log_of(args)
@@ -43,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     messages.append(Message("user", prompt))
     status = Status()
     model = settings.model or _demo_model(status)
-    with _interrupts() as interrupted:
+    with interrupts() as interrupted:
         engine = Engine(settings.engine_options(log))
         try:
             done = Reply(engine, status, interrupted).run(model, messages, settings.sampling)
@@ -155,24 +154,6 @@ class Reply:
         if done.reason is FinishReason.LENGTH:
             why = done.message[:1].lower() + done.message[1:]
             self._notice(f"the reply was cut after {done.stats.reply_tokens} tokens: {why}")
-
-
-@contextmanager
-def _interrupts() -> Iterator[Callable[[], bool]]:
-    """Turns the first Ctrl-C into a flag, so that no event is lost to an exception; the second one ends all."""
-    count = 0
-
-    def note(_signal: int, _frame: FrameType | None) -> None:
-        nonlocal count
-        count += 1
-        if count > 1:
-            raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield lambda: count > 0
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _prompt(words: list[str]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..config import ChatOptions, config_file, log_dir, store_path
 from ..errors import UserError
 from ..term.size import START_SIZE, terminal_size
-from .flags import add_engine_flags, add_setting, check_model_file, checked_log, given_of, settings_of
+from .flags import add_engine_flags, add_setting, check_model_file, checked_log, find_model, given_of, settings_of
 
 HELP = "Chat (the default command)."
 
@@ -20,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", metavar="ID", type=chat_id, help="go on with this chat; see strata-tui sessions")
     add_setting(parser, "system", "TEXT", "the system prompt of new chats", "-s")
     add_setting(parser, "theme", "NAME", "colours of the screen")
+    parser.add_argument("--plain", action="store_true", help="in plain lines: for screen readers and simple terminals")
     add_setting(parser, "mouse", "on|off", "report the mouse to the chat; off: the terminal selects text by itself")
     parser.add_argument(
         "--no-mouse",
@@ -43,8 +44,11 @@ def chat_id(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     if args.child:
         return _run_screen(args)
+    find_model(args)
     settings = settings_of(args)
-    _check_terminal()
+    plain = args.plain or _needs_plain()
+    if not plain:
+        _check_terminal()
     if settings.model is not None:
         from ..engine.gguf_info import expert_groups, read_info
 
@@ -54,6 +58,8 @@ def run(args: argparse.Namespace) -> int:
     if args.last and args.resume is not None:
         raise UserError("-c and --resume cannot be used together.")
     resume = _checked_chat(args)
+    if plain:
+        return _run_plain(args, resume)
     from ..term.launcher import supervise
 
     # as python -m or as an installed command: only the former has the current folder on its path
@@ -62,18 +68,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run_screen(args: argparse.Namespace) -> int:
-    given = given_of(args)
-    settings = given.settings
     log = _log(args)
-    options = ChatOptions(
-        settings=settings,
-        engine=settings.engine_options(log),
-        model=settings.model,
-        resume=args.resume,
-        store=store_path(),
-        settings_file=config_file(),
-        given=given,
-    )
+    options = _options(args, log, args.resume)
     from ..term.stderr_guard import install
 
     remove = install(log)  # before Textual is imported
@@ -85,12 +81,40 @@ def _run_screen(args: argparse.Namespace) -> int:
         remove()
 
 
+def _run_plain(args: argparse.Namespace, resume: int | None) -> int:
+    from ..plain.lines import standard
+    from ..plain.repl import run as run_plain
+
+    return run_plain(_options(args, _log(args), resume), standard())
+
+
+def _options(args: argparse.Namespace, log: Path, resume: int | None) -> ChatOptions:
+    given = given_of(args)
+    settings = given.settings
+    return ChatOptions(
+        settings=settings,
+        engine=settings.engine_options(log),
+        model=settings.model,
+        resume=resume,
+        store=store_path(),
+        settings_file=config_file(),
+        given=given,
+    )
+
+
+def _needs_plain() -> bool:
+    """Whether the terminal cannot be drawn on; that is said in one line."""
+    term = os.environ.get("TERM", "")
+    if term not in ("", "dumb") or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    why = "is of type dumb" if term else "has no type (TERM is not set)"
+    print(f"strata-tui: This terminal {why}, so the chat is in plain lines, as with --plain.", file=sys.stderr)
+    return True
+
+
 def _check_terminal() -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UserError("The chat needs a terminal for input and output: in a pipe, use strata-tui ask.")
-    term = os.environ.get("TERM", "")
-    if term in ("", "dumb"):
-        raise UserError(f"The chat cannot draw on a terminal of type {term!r}: set TERM, or use strata-tui ask.")
+        raise UserError("The chat needs a terminal for input and output: in a pipe, use strata-tui ask, or --plain.")
     size = terminal_size()
     if size is not None and (size[0] < START_SIZE[0] or size[1] < START_SIZE[1]):
         raise UserError(

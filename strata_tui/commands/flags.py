@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
-from ..config import SPECS, Given, Settings, flag_of, load_given
+from ..config import AUTO, SPECS, Given, Settings, flag_of, load_given
 from ..engine.gguf_file import open_gguf
 from ..errors import UserError
 
 _HELP = {
-    "model": ("PATH", "the GGUF file, or the first of its shards (default: the settings' model, else the demo model)"),
+    "model": (
+        "PATH",
+        "the GGUF file, the first of its shards, or a part of a name that `strata-tui models` lists "
+        "(default: the settings' model, else the demo model)",
+    ),
     "context": ("N", "context length in tokens"),
     "slots": ("N", "expert slots"),
     "vram_gib": ("GIB", "most VRAM to take"),
@@ -52,6 +57,23 @@ def add_setting(group: argparse._ActionsContainer, name: str, metavar: str, text
     """Adds one setting's flag."""
     names = ("-m", flag_of(name)) if name == "model" else (*short, flag_of(name))
     group.add_argument(*names, dest=name, metavar=metavar, default=argparse.SUPPRESS, help=text)
+
+
+def find_model(args: argparse.Namespace) -> None:
+    """Puts a file's path in place of the name of a model that `strata-tui models` finds. Raises UserError.
+
+    A name that no model has is left as it is: the file is then missed by who opens it.
+    """
+    text = getattr(args, "model", None)
+    if text is None or text == AUTO or text.endswith(".gguf") or os.path.exists(os.path.expanduser(text)):
+        return
+    from ..catalog.names import choose
+    from ..catalog.places import places
+    from ..catalog.scan import scan
+
+    found = choose(text, scan(places(load_given().sections.folders)))
+    if found is not None:
+        args.model = str(found.path)
 
 
 def settings_of(args: argparse.Namespace) -> Settings:

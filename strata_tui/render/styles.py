@@ -18,20 +18,20 @@ STRIKE: Final = "strike"
 CODE: Final = "$text-warning"
 MATH: Final = "italic $text-secondary"
 LINK: Final = "underline $text-accent"
-ADDRESS: Final = "dim"
+ADDRESS: Final = "$muted"
 """A link's address, shown after its text."""
-HTML: Final = "dim"
+HTML: Final = "$muted"
 MARKER: Final = "$text-accent"
 """Bullets and numbers of lists."""
 QUOTE_BAR: Final = "$text-secondary"
-CODE_BAR: Final = "dim"
-LANGUAGE: Final = "dim italic"
-RULE: Final = "dim"
+CODE_BAR: Final = "$muted"
+LANGUAGE: Final = "$muted italic"
+RULE: Final = "$muted"
 TABLE_HEAD: Final = "bold"
-TABLE_LINE: Final = "dim"
+TABLE_LINE: Final = "$muted"
 
 _TOKENS: Final[dict[Any, str]] = {
-    Token.Comment: "dim italic",
+    Token.Comment: "$muted italic",
     Token.Comment.Preproc: "$text-secondary",
     Token.Error: "$text-error",
     Token.Generic.Deleted: "$text-error",
@@ -39,7 +39,7 @@ _TOKENS: Final[dict[Any, str]] = {
     Token.Generic.Error: "$text-error",
     Token.Generic.Heading: "bold $text-primary",
     Token.Generic.Inserted: "$text-success",
-    Token.Generic.Prompt: "dim",
+    Token.Generic.Prompt: "$muted",
     Token.Generic.Strong: "bold",
     Token.Generic.Subheading: "$text-primary",
     Token.Keyword: "bold $text-accent",

@@ -1,4 +1,4 @@
-"""Signal handlers for the time that another program has the terminal."""
+"""Signal handlers for a while: while another program has the terminal, or while the engine works."""
 
 from __future__ import annotations
 
@@ -29,3 +29,21 @@ def handling(handlers: Mapping[signal.Signals, Handler | signal.Handlers]) -> It
     finally:
         for number in mine:
             signal.signal(number, before[number])
+
+
+@contextlib.contextmanager
+def interrupts() -> Iterator[Callable[[], bool]]:
+    """Turns the first Ctrl-C into a flag, so that no event is lost to an exception; the second one ends all."""
+    count = 0
+
+    def note(_number: int, _frame: FrameType | None) -> None:
+        nonlocal count
+        count += 1
+        if count > 1:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: count > 0
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
-from textual.binding import Binding
+if TYPE_CHECKING:
+    from textual.binding import Binding
 
 
 class Where(Enum):
@@ -87,24 +89,24 @@ ACTIONS: tuple[Action, ...] = (
     Action("export", "Write this chat (also: tree, PATH)", ("alt+x",), "export", "md|html|json"),
     Action("import", "Take in chats of other programs", (), "import", "PATH"),
     Action("editor", "Write the message in your editor", ("ctrl+g",), "editor"),
-    Action("attach", "Attach a text file (also: @ and letters of its path)", (), "attach", "PATH"),
-    Action("detach", "Remove an attachment: the last, or by number", (), "detach", "N"),
+    Action("attach", "Attach a text file (also: type @)", (), "attach", "PATH"),
+    Action("detach", "Remove an attachment", (), "detach", "N"),
     Action("copy", "Copy the last reply", ("alt+y",), "copy"),
     Action("think", "Fold or unfold thinking", ("alt+t",), "think"),
-    Action("options", "Options: system prompt, sampling, thinking", ("alt+o",), "options", "NAME"),
-    Action("set", "Set an option, for the chat, the model or all", (), "set", "NAME VALUE"),
-    Action("system", "Set or edit this chat's system prompt", (), "system", "TEXT"),
-    Action("thinking", "Thinking in this chat: next way, or the one given", (), "thinking", "on|off|low|high|auto"),
+    Action("options", "Options of chat, model, all", ("alt+o",), "options", "NAME"),
+    Action("set", "Set an option: chat, model, all", (), "set", "NAME VALUE"),
+    Action("system", "This chat's system prompt", (), "system", "TEXT"),
+    Action("thinking", "Thinking: next way, or the one given", (), "thinking", "MODE"),
     Action("plan", "Show the memory plan", (), "plan"),
-    Action("model", "Models: choose one, or load the one named", ("alt+m",), "model", "NAME"),
-    Action("pull", "Fetch a model from the Hugging Face Hub", (), "pull", "REPO:QUANT"),
+    Action("model", "Choose a model, or load one", ("alt+m",), "model", "NAME"),
+    Action("pull", "Fetch from the Hugging Face Hub", (), "pull", "REPO:QUANT"),
     Action("open", "Load the model again, or another", (), "open", "PATH"),
     Action("log", "The engine's log", ("f12",), "log"),
-    Action("keys", "Show what the terminal sends for a key", (), "keys"),
-    Action("mouse", "Mouse on or off (off: drag selects text)", (), "mouse", "on|off"),
+    Action("keys", "What the terminal sends", (), "keys"),
+    Action("mouse", "Mouse on or off", (), "mouse", "on|off"),
     Action("redraw", "Draw the screen anew", ("ctrl+l",), "redraw"),
     Action("suspend", "Back to the shell; fg returns", (), "suspend"),
-    Action("theme", "Choose a theme", (), "theme", "NAME"),
+    Action("theme", "Choose a theme", (), "theme", "NAME|reload"),
     Action("page_up", "Scroll the transcript up", ("pageup",), palette=False),
     Action("page_down", "Scroll the transcript down", ("pagedown",), palette=False),
     Action("follow", "To the end, and follow it", ("ctrl+end",), "end"),
@@ -167,6 +169,8 @@ BY_SLASH = {action.slash: action for action in ACTIONS if action.slash}
 
 def bindings(where: Where) -> list[Binding]:
     """The bindings of one area. All call `perform` on the screen."""
+    from textual.binding import Binding  # here, because the plain chat uses the table, too
+
     return [
         Binding(
             ",".join(action.keys),

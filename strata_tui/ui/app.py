@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.color import Color
 from textual.screen import Screen
-from textual.theme import Theme
+from textual.theme import BUILTIN_THEMES, Theme
 
 from ..config import ChatOptions
 from ..engine.engine import Engine
@@ -20,8 +21,9 @@ from ..errors import UserError
 from ..sessions.store import Store
 from .actions import ACTIONS, BY_ID, key_name
 from .keymap import UNBOUND
+from .legible import legible, muted
 from .screens.chat import ChatScreen
-from .themes import DEFAULT_THEME, load_themes, own_folder
+from .themes import DEFAULT_THEME, TERMINAL_THEME, load_themes, own_folder
 
 _log = logging.getLogger(__name__)
 _ANYWHERE = {"quit": "quit", "palette": "command_palette"}  # also while a page covers the chat
@@ -42,13 +44,14 @@ class StrataApp(App[int], inherit_bindings=False):
         super().__init__()
         self._options = options
         self.chat_screen = ChatScreen(engine, store, options, problems)
+        self.chat_screen.reload_themes = self.load_themes
         self._kept_theme = ""
 
     def on_mount(self) -> None:
-        found = load_themes([own_folder(), self._options.settings_file.parent / "themes"])
-        for theme in found.themes.values():
-            self.register_theme(theme)
-        notices = [found.notice] if found.notice else []
+        for builtin in BUILTIN_THEMES.values():
+            self.register_theme(legible(builtin))
+        notice = self.load_themes()
+        notices = [notice] if notice else []
         keymap = self.chat_screen.keymap
         self.set_keymap(keymap.textual())
         for problem in (*keymap.problems, *keymap.notes):
@@ -56,7 +59,7 @@ class StrataApp(App[int], inherit_bindings=False):
         if keymap.problems:
             more = len(keymap.problems) - 1
             notices.append(keymap.problems[0] + (f" {more} more in /help." if more else ""))
-        wanted = self._options.settings.theme or DEFAULT_THEME
+        wanted = self._options.settings.theme or self._usual_theme()
         if wanted in self.available_themes:
             self.theme = wanted
         else:
@@ -67,6 +70,29 @@ class StrataApp(App[int], inherit_bindings=False):
         self.theme_changed_signal.subscribe(self, self._keep_theme)
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))  # all of it: others drew there
         self.call_after_refresh(self._begin, notices)
+
+    def load_themes(self) -> str:
+        """Reads the theme files, ours and the person's, and shows the theme in use anew; what is wrong with them."""
+        found = load_themes([own_folder(), self._options.settings_file.parent / "themes"])
+        for theme in found.themes.values():
+            self.register_theme(theme)
+        if self.theme in found.themes:
+            self.refresh_css(animate=False)
+            self.call_next(self.theme_changed_signal.publish, self.current_theme)
+        return found.notice
+
+    def _usual_theme(self) -> str:
+        """The default theme; on terminals that have no more than sixteen colours, theirs."""
+        return TERMINAL_THEME if self.console.color_system in (None, "standard") else DEFAULT_THEME
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """`$muted`, for text that may step back; a theme file may have its own."""
+        theme = self.current_theme
+        if theme.ansi:
+            return {"muted": "ansi_default"}
+        made = theme.to_color_system().generate()
+        grounds = [Color.parse(made[name]) for name in ("background", "surface", "panel")]
+        return {"muted": muted(Color.parse(made["foreground"]), grounds).hex}
 
     def _begin(self, notices: list[str]) -> None:
         self.chat_screen.load(None)

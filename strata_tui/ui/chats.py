@@ -190,9 +190,9 @@ class Chats:
         if session is None:
             raise UserError("This chat is empty: there is nothing to fork.")
         copy = await asyncio.wrap_future(screen.store.fork(session))
-        screen.prompt.load_text("")
+        screen.prompt.load_message("")
         await self.open(copy)
-        screen.prompt.load_text(text)
+        screen.prompt.load_message(text)
         await self.refresh()
         screen.flash.say("A copy of the chat up to here; the other one is left as it is.")
 

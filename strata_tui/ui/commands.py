@@ -16,8 +16,9 @@ from ..engine.modes import Drafting, Modes, Pinning, Residency, StagerProfile, n
 from ..errors import UserError
 from ..term import clipboard
 from ..term.editor import edit
+from .actions import BY_ID
 from .chats import Chats
-from .completion import Choice, Source, path_choices
+from .completion import Choice, Source, fixed_choices, path_choices
 from .help_text import help_text
 from .library_commands import LibraryCommands
 from .model_commands import ModelCommands
@@ -47,10 +48,13 @@ class Commands(LibraryCommands, PromptCommands, OptionsCommands, ModelCommands, 
         self._writing = asyncio.Lock()
         self.chats = Chats(screen)
         self.sources: dict[str, Source] = {  # of completions of arguments; may wait for the disk
-            "theme": lambda typed: [Choice(n) for n in sorted(screen.app.available_themes) if n.startswith(typed)],
+            "theme": lambda typed: [
+                Choice(n) for n in [*sorted(screen.app.available_themes), "reload"] if n.startswith(typed)
+            ],
             "open": lambda typed: path_choices(typed, (".gguf",)),
             "attach": path_choices,
-            "export": path_choices,
+            "export": lambda typed: [*fixed_choices(BY_ID["export"], typed), *path_choices(typed)],
+            "import": lambda typed: path_choices(typed, (".json", ".zip")),
             "model": self.model_choices,
             "set": self.set_choices,
             "thinking": self.thinking_choices,
@@ -204,6 +208,9 @@ class Commands(LibraryCommands, PromptCommands, OptionsCommands, ModelCommands, 
         app = self._screen.app
         if not name:
             app.search_themes()
+        elif name == "reload":
+            notice = self._screen.reload_themes()
+            self._screen.flash.say(notice or "The theme files were read again.", error=bool(notice))
         elif name in app.available_themes:
             app.theme = name
         else:

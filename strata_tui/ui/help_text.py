@@ -27,12 +27,12 @@ def help_text(keymap: Keymap = DEFAULT) -> Content:
             if action.where is where:
                 keys = " ".join(key_name(key) for key in keymap.of(action.id))
                 usage = action.usage if usage_width else ""
-                first, *rest = wrap(action.label, _WIDTH - keys_width - usage_width)
-                lines.append(
-                    Content.assemble(
-                        (keys.ljust(keys_width), "$accent"), (usage.ljust(usage_width), "$secondary"), first
-                    )
-                )
+                keys_cell, usage_cell = keys.ljust(keys_width), usage.ljust(usage_width)
+                words = wrap(action.label, _WIDTH - keys_width - usage_width)
+                if len(keys) >= keys_width or (usage_width and len(usage) >= usage_width):
+                    words.insert(0, "")  # no room beside them
+                first, *rest = words
+                lines.append(Content.assemble((keys_cell, "$accent"), (usage_cell, "$secondary"), first))
                 lines.extend(Content(" " * (keys_width + usage_width) + more) for more in rest)
     lines += [
         Content(),
@@ -40,5 +40,11 @@ def help_text(keymap: Keymap = DEFAULT) -> Content:
         Content("A line that starts with two slashes is sent as a message with one."),
         Content("Hold shift (or option) while dragging to select text with the terminal itself."),
         Content("shift+enter and alt+enter work only where the terminal reports them; ctrl+j always does."),
+        Content("ctrl+z takes back what was typed; /suspend goes back to the shell."),
+        Content(),
+        Content.styled("Ids, for keys of your own: [keys] in the settings file", "bold $primary"),
     ]
+    for where in Where:
+        ids = ", ".join(action.id for action in ACTIONS if action.where is where)
+        lines += map(Content, wrap(f"{where.value}: {ids}", _WIDTH, subsequent_indent="  "))
     return Content("\n").join(lines)

@@ -22,7 +22,7 @@ def model_line(one: Shelved, width: int, current: bool) -> Content:
     name = clean_line(one.found.name)
     if info is None:
         reason = clean_line(one.problem).replace(str(one.found.path), "").strip()
-        return Content.styled(mark + f"{name}  {reason}", "$secondary").truncate(width, ellipsis=True)
+        return Content(mark + f"{name}  {reason}").truncate(width, ellipsis=True)
     columns = [(f.size(info.file_bytes), _SIZE), (info.quantization, _QUANT)]
     room = width - 2 - _SIZE - _QUANT - 4
     for value, cells in ((fit_text(one.plan), _FIT), (experts_text(info), _EXPERTS)):
@@ -34,7 +34,7 @@ def model_line(one: Shelved, width: int, current: bool) -> Content:
     for number, (value, cells) in enumerate(columns):
         value = value[:cells]
         value = value.rjust(cells) if number == 0 else value.ljust(cells)
-        text = Content.assemble(text, "  ", (value, "" if one.plan else "$warning"))
+        text = Content.assemble(text, "  ", value)
     return text
 
 

@@ -54,7 +54,7 @@ def join_sections(sections: Sequence[Section], width: int, height: int) -> Conte
         if lines and gaps:
             lines.append(Content())
         beside = section.beside.rjust(width - len(section.heading))
-        lines.append(Content.assemble((section.heading, "bold $primary"), (beside, "dim")))
+        lines.append(Content.assemble((section.heading, "bold $primary"), (beside, "$muted")))
         lines.extend(section.lines)
     return Content("\n").join(lines)
 
@@ -71,7 +71,9 @@ def memory_lines(snapshot: Snapshot, width: int) -> Lines:
     else:
         lines.append(pair("no GPU", "arena in RAM", width))
     parts = (("trunk", memory.trunk), ("KV", memory.kv), ("slots", memory.arena))
-    lines.append(Content("  ").join(Content.assemble((name + " ", "dim"), f.short_size(size)) for name, size in parts))
+    lines.append(
+        Content("  ").join(Content.assemble((name + " ", "$muted"), f.short_size(size)) for name, size in parts)
+    )
     lines.append(pair("pinned RAM", f.size(memory.pinned), width))
     refused = f.size(memory.refused)
     lines.append(pair("pageable, refused", f"{f.size(memory.pageable)}, {refused}", width))
@@ -88,7 +90,7 @@ def cache_lines(snapshot: Snapshot, history: RateHistory, width: int) -> Lines:
     first, last = _columns(width)
     labels = ("hit, prompt", "hit, decode", "hits", "misses", "evictions", "swaps")
     lines = [
-        Content.assemble((f"{label:{first}}", "dim"), f"{reply_text:>{last}}{total_text:>{last}}")
+        Content.assemble((f"{label:{first}}", "$muted"), f"{reply_text:>{last}}{total_text:>{last}}")
         for label, reply_text, total_text in zip(labels, _counter_texts(reply), _counter_texts(total), strict=True)
     ]
     rates = snapshot.rates
@@ -161,7 +163,7 @@ def plan_lines(plan: Sequence[PlanLine], width: int) -> Lines:
     for line in plan:
         head = f"{line.label:{first}}{f.size(line.bytes):>10}  "
         note = _note(line.note, width - len(head) + 2) or [Content()]
-        lines.append(Content.assemble((head[:first], "dim"), head[first:-2], note[0]))
+        lines.append(Content.assemble((head[:first], "$muted"), head[first:-2], note[0]))
         lines.extend(Content.assemble(" " * (len(head) - 2), more) for more in note[1:])
     return lines
 
@@ -199,7 +201,7 @@ def decode_rate(snapshot: Snapshot) -> float | None:
 def pair(label: str, value: str, width: int, style: str = "") -> Content:
     """A label on the left and a value on the right of one line."""
     gap = max(1, width - Content(label).cell_length - Content(value).cell_length)
-    return Content.assemble((label, "dim"), " " * gap, (value, style))
+    return Content.assemble((label, "$muted"), " " * gap, (value, style))
 
 
 def meter(ratio: float | None, width: int) -> Content:
@@ -211,14 +213,14 @@ def meter(ratio: float | None, width: int) -> Content:
 
 def _note(text: str, width: int) -> Lines:
     wrapped = Content(clean_line(text)).wrap(width - 2) if text else []
-    return [Content.assemble("  ", line.stylize("dim")) for line in wrapped]
+    return [Content.assemble("  ", line.stylize("$muted")) for line in wrapped]
 
 
 def _trend(label: str, values: deque[float | None], top: float | None, value: str, width: int) -> Content:
     first = 10
     room = width - first - 10
     line = f.spark(values, room, top) if values else " " * room
-    return Content.assemble((f"{label:{first}}", "dim"), (line, "$primary"), f"{value:>10}")
+    return Content.assemble((f"{label:{first}}", "$muted"), (line, "$primary"), f"{value:>10}")
 
 
 def _columns(width: int) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..catalog.estimate import estimate, machine
+from ..catalog.names import choose
 from ..catalog.places import places
 from ..catalog.scan import Found, scan
 from ..engine.options import EngineOptions
@@ -79,15 +80,9 @@ class Shelf:
         path = Path(text).expanduser()
         if path.exists() or text.endswith(".gguf"):
             return path
-        models = [one.found for one in self.all() if one.usable]
-        wanted = text.lower()
-        for test in (lambda n: n == wanted, lambda n: wanted in n):
-            hits = [one for one in models if test(one.name.lower())]
-            if len(hits) == 1:
-                return hits[0].path
-            if hits:
-                names = ", ".join(one.name for one in hits[:5])
-                raise UserError(f"{text} may mean {len(hits)} models: {names}{', ...' if len(hits) > 5 else ''}.")
+        found = choose(text, [one.found for one in self.all()])
+        if found is not None:
+            return found.path
         raise UserError(f"No model {text} was found: /model lists those there are, and takes a file's path.")
 
     def _planned(self, found: Found, there: Machine | None, fault: str) -> Shelved:

@@ -55,7 +55,7 @@ def state_text(snapshot: Snapshot, activity: Activity, short: bool = False) -> C
     """What the engine does, in words; `short`: without the key that stops it, which the footer names, too."""
     stops = "" if short else ", esc stops"
     state = snapshot.state
-    style = _STATE_STYLE.get(state, "dim")
+    style = _STATE_STYLE.get(state, "$muted")
     if activity.running:
         where = " in another chat" if activity.elsewhere else ""
         if activity.stopping:

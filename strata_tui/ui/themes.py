@@ -1,6 +1,7 @@
 """Themes from TOML files, one file a theme: ours, and those in a person's own `themes` folder.
 
-A file has `name`, `dark` and a table `colors`; a table `variables` sets Textual's variables by name.
+A file has `name`, `dark` and a table `colors`; a table `variables` sets Textual's variables by name. `ansi`: its
+colours are the terminal's own sixteen, and are sent as such.
 Files that cannot be used are named with their fault; they never keep the app from starting.
 """
 
@@ -16,8 +17,9 @@ from textual.color import Color, ColorParseError
 from textual.theme import Theme
 
 DEFAULT_THEME = "strata-dark"
+TERMINAL_THEME = "strata-terminal"  # in the terminal's own sixteen colours
 _COLORS = "primary secondary warning error success accent foreground background surface panel boost".split()
-_KEYS = {"name", "dark", "colors", "variables"}
+_KEYS = {"name", "dark", "ansi", "colors", "variables"}
 
 
 @dataclass(slots=True)
@@ -77,6 +79,9 @@ def parse_theme(data: bytes) -> Theme:
     dark = table.get("dark", True)
     if not isinstance(dark, bool):
         raise ValueError(f"dark = {dark!r} must be true or false")
+    ansi = table.get("ansi", False)
+    if not isinstance(ansi, bool):
+        raise ValueError(f"ansi = {ansi!r} must be true or false")
     colors = _strings(table, "colors")
     _known(colors, set(_COLORS), "colour")
     for key, value in colors.items():
@@ -86,7 +91,7 @@ def parse_theme(data: bytes) -> Theme:
             raise ValueError(f"colors.{key} = {value!r} is no colour") from None
     if "primary" not in colors:
         raise ValueError("colors.primary is missing")
-    return Theme(name=name, dark=dark, variables=_strings(table, "variables"), **colors)
+    return Theme(name=name, dark=dark, ansi=ansi, variables=_strings(table, "variables"), **colors)
 
 
 def _strings(table: dict[str, Any], key: str) -> dict[str, Any]:

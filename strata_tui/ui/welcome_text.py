@@ -33,7 +33,7 @@ def welcome_text(model: ModelInfo | None, loading: bool, plan: Sequence[PlanLine
         lines.append(Content("No model is loaded. /open PATH loads one; the chats can be read (f2)."))
     lines += [
         Content(),
-        Content.styled(f"Chats are kept in {store}", "dim"),
-        Content.styled("f1 shows keys and commands; / lists the commands.", "dim"),
+        Content.styled(f"Chats are kept in {store}", "$muted"),
+        Content.styled("f1 shows keys and commands; / lists the commands.", "$muted"),
     ]
     return Content("\n").join(lines)

@@ -107,7 +107,7 @@ def test_code() -> None:
     assert block.code == "def f():\n\treturn 1 # why"
     styles = styled(block.content)
     assert styles["def"] == styles["return"] == "bold $text-accent"
-    assert styles["# why"] == "dim italic"
+    assert styles["# why"] == "$muted italic"
     assert plain("```nonsuch-language\nx\n```") == "▏ nonsuch-language\n▏ x"
     assert plain("```\nhalf open") == "▏ half open"
     assert plain("    indented\n\n      more") == "▏ indented\n▏\x20\n▏   more"

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from textual.app import App
 from textual.color import Color
 
+from strata_tui.ui.legible import LEAST, contrast
 from strata_tui.ui.themes import DEFAULT_THEME, load_themes, own_folder, parse_theme
+
+if TYPE_CHECKING:
+    from tests.ui.conftest import Start
 
 GOOD = b"""
 name = "mine"
@@ -26,25 +31,21 @@ def test_ours_load_and_hold_a_dark_and_a_light_one() -> None:
     assert {theme.dark for theme in found.themes.values()} == {True, False}
 
 
-@pytest.mark.parametrize("name", sorted(load_themes([own_folder()]).themes))
+@pytest.mark.parametrize("name", sorted(n for n, theme in load_themes([own_folder()]).themes.items() if not theme.ansi))
 def test_text_can_be_read_on_every_background(name: str) -> None:
     theme = load_themes([own_folder()]).themes[name]
     for ground in (theme.background, theme.surface, theme.panel):
-        for ink in (theme.foreground, theme.secondary, theme.primary, theme.accent, theme.error):
+        for ink in (
+            theme.foreground,
+            theme.secondary,
+            theme.primary,
+            theme.accent,
+            theme.warning,
+            theme.error,
+            theme.success,
+        ):
             assert ground and ink
-            assert contrast(Color.parse(ink), Color.parse(ground)) >= 4.0, (ink, ground)
-
-
-def contrast(one: Color, other: Color) -> float:
-    """The contrast ratio of WCAG 2."""
-
-    def luminance(color: Color) -> float:
-        parts = [c / 255 for c in color.rgb]
-        r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
-        return 0.2126 * r + 0.7152 * g + 0.0722 * b
-
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
+            assert contrast(Color.parse(ink), Color.parse(ground)) >= LEAST, (ink, ground)
 
 
 async def test_a_theme_of_ones_own_can_be_used(tmp_path: Path) -> None:
@@ -92,3 +93,21 @@ def test_bad_files_are_told_in_one_notice_and_the_good_ones_load(tmp_path: Path)
     assert found.notice.startswith("2 theme files were left out: ")
     assert str(tmp_path / "a.toml") in found.notice and "c.toml" in found.notice
     assert load_themes([]).notice == ""
+
+
+async def test_files_are_read_again_on_command(start: Start) -> None:
+    async with start(load=False) as run:
+        folder = run.options.settings_file.parent / "themes"
+        folder.mkdir(parents=True)
+        (folder / "mine.toml").write_bytes(GOOD)
+        await run.say("/theme reload")
+        await run.say("/theme mine")
+        await run.until(lambda: run.app.theme == "mine")
+        (folder / "mine.toml").write_bytes(GOOD.replace(b"#ff0000", b"#00ff00"))
+        await run.say("/theme reload")
+        await run.until(lambda: run.app.theme_variables["border"].lower() == "#00ff00")
+        assert "read again" in run.screen.flash.text
+        (folder / "mine.toml").write_bytes(b"name = ")
+        await run.say("/theme reload")
+        assert "mine.toml: not valid TOML" in run.screen.flash.text
+        assert run.app.theme == "mine"

@@ -116,6 +116,7 @@ class ChatScreen(Screen[None]):
         self._samples = 0
         self._resume = options.resume
         self.before_exit: Callable[[], object] = lambda: None
+        self.reload_themes: Callable[[], str] = lambda: ""  # what was wrong with them
         self.failure = ""  # why the last load failed, while no other has succeeded
         self._problems = problems  # failed writes of the store, put there by its thread
         self._leaving = False

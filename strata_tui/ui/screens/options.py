@@ -151,7 +151,7 @@ class OptionsScreen(ActionScreen[None]):
         value = Content(shown(self._options.value(parameter.name).value) or "none").truncate(_VALUE, ellipsis=True)
         own = self._options.at(self._scope, parameter.name) is not None
         value = value.pad_right(_VALUE - value.cell_length)
-        origin = Content.styled(self._options.origin(parameter.name), "$secondary")
+        origin = self._options.origin(parameter.name)
         return Content.assemble(parameter.label.ljust(_LABEL), value.stylize("bold") if own else value, "  ", origin)
 
     def _show_about(self) -> None:

@@ -122,7 +122,7 @@ class ChatsPanel(Vertical):
         chats.add_options(self._options(found, terms))
         if not found:
             nothing = "no title has these words" if self._sessions else "no chats yet"
-            chats.add_option(Option(Content.styled(nothing, "dim"), disabled=True))
+            chats.add_option(Option(Content.styled(nothing, "$muted"), disabled=True))
         count = f"{len(found)} of {len(self._sessions)}" if terms else str(len(found))
         self.border_subtitle = count
         if wanted is not None:
@@ -154,7 +154,7 @@ class ChatsPanel(Vertical):
         count = f"{session.messages} message{'' if session.messages == 1 else 's'}"
         facts = f"  {count:>13}  {datetime.fromtimestamp(session.updated):%d %b %Y}"
         line = line.truncate(self._width - len(facts), ellipsis=True, pad=True)
-        return Content.assemble(line, (facts, "$secondary"))
+        return Content.assemble(line, facts)
 
     @property
     def highlighted(self) -> int | None:

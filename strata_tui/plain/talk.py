@@ -1,0 +1,236 @@
+"""One chat in plain lines: the engine, the store, and the messages between them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from ..config import Given
+from ..engine import events as ev
+from ..engine.engine import Engine
+from ..errors import UserError
+from ..parameters import Layers, checked
+from ..sessions.rows import MessageRow, Role, SessionInfo, Status
+from ..sessions.store import Store
+from ..term.signals import interrupts
+from ..text import Cleaner, clean_line
+from .lines import Lines, Steps
+
+CHECKPOINT_SECONDS = 1.0
+_LONG_PROMPT = 512  # tokens from which on reading is said
+_WAIT_SECONDS = 0.1  # how soon ctrl+c is noticed while the engine has nothing to say
+_STATUS = {
+    ev.FinishReason.STOP: Status.DONE,
+    ev.FinishReason.LENGTH: Status.DONE,
+    ev.FinishReason.CANCELLED: Status.STOPPED,
+    ev.FinishReason.ERROR: Status.ERROR,
+    ev.FinishReason.TOO_LONG: Status.ERROR,
+}
+
+
+class Talk:
+    """The shown chat and the loaded model. A new chat is stored with its first message."""
+
+    def __init__(self, engine: Engine, store: Store, given: Given, lines: Lines) -> None:
+        self.engine = engine
+        self.store = store
+        self.layers = Layers(given)
+        self.lines = lines
+        self.model: ev.ModelInfo | None = None
+        self.plan: tuple[ev.PlanLine, ...] = ()
+        self.last: ev.ReplyDone | None = None
+        self.show_thinking = False
+        self.session: int | None = None
+        self.elsewhere: int | None = None  # the process that has the chat open, where it is another one
+        self.title = ""
+        self.system = ""
+        self.options: dict[str, object] = {}
+        self.begin()
+
+    # The chat
+
+    def begin(self) -> None:
+        """A new chat."""
+        self._leave()
+        self.session, self.title, self.options = None, "", {}
+        self.system = str(self.layers.value("system", self.model, {}).value)
+
+    def show(self, info: SessionInfo) -> None:
+        """A stored chat."""
+        self._leave()
+        self.elsewhere = self.store.claim(info.id).result()
+        self.session, self.title, self.system = info.id, info.title, info.system
+        self.options = dict(info.options)
+
+    def _leave(self) -> None:
+        if self.session is not None and self.elsewhere is None:
+            self.store.release(self.session).result()
+        self.elsewhere = None
+
+    def rows(self) -> list[MessageRow]:
+        """The messages of the chat's shown branch."""
+        return [] if self.session is None else self.store.branch(self.session)
+
+    def stored(self) -> int:
+        """The chat's id, which makes one for a new chat."""
+        if self.session is None:
+            model = self.model.name if self.model else ""
+            new = self.store.create_session(title=self.title, system=self.system, model=model)
+            self.session = new.result()
+            self.store.claim(self.session).result()
+            if self.options:
+                self.store.set_options(self.session, self.options).result()
+        return self.session
+
+    # The model
+
+    def load(self, path: Path) -> None:
+        """Opens a model and waits for it. Raises UserError; ctrl+c stops it."""
+        steps = Steps(self.lines.say)
+
+        def take(event: ev.Event) -> bool:
+            if isinstance(event, ev.LoadProgress):
+                steps.step(event.stage, event.done, event.total)
+            elif isinstance(event, ev.LoadFailed):
+                raise UserError("The load was stopped." if event.cancelled else event.message)
+            elif isinstance(event, ev.Loaded):
+                self._loaded(event)
+            return isinstance(event, ev.Loaded)
+
+        self.model = None
+        self.engine.open(path)
+        self._follow(take, self.engine.cancel_load)
+
+    def _loaded(self, event: ev.Loaded) -> None:
+        self.model, self.plan = event.model, event.plan
+        for notice in event.notices:
+            self.lines.say(f"Note: {notice}")
+        if self.session is None:
+            self.system = str(self.layers.value("system", self.model, {}).value)
+
+    # A reply
+
+    def send(self, text: str) -> None:
+        """Stores a message, and writes the reply as it comes. Raises UserError."""
+        model, store = self.model, self.store
+        if model is None:
+            raise UserError("No model is loaded: /model lists those there are, /model NAME loads one.")
+        session = self.stored()
+        message = store.add_user_message(session, text).result()
+        sampling = self.layers.sampling(model, checked(self.options))
+        reply = self.engine.generate(conversation(self.system, self.rows()), sampling)
+        row = store.begin_reply(session, message, model=model.name, params=asdict(sampling))
+        written = _Written(self.lines, self.show_thinking, model.name)
+        saved = time.monotonic()
+
+        def take(event: ev.Event) -> bool:
+            nonlocal saved
+            if isinstance(event, ev.ReplyDone):
+                written.finish()
+                text, stats = written.text, event.stats.to_dict()
+                store.finish_reply(row, _STATUS[event.reason], text, written.thinking, stats, event.message).result()
+                self.last = event
+                return True
+            written.take(event)
+            if time.monotonic() - saved >= CHECKPOINT_SECONDS:
+                store.checkpoint_reply(row, written.text, written.thinking)
+                saved = time.monotonic()
+            return False
+
+        self._follow(take, lambda: self.engine.cancel(reply))
+        assert self.last is not None
+        self._ended(self.last, message)
+
+    def _ended(self, done: ev.ReplyDone, message: int) -> None:
+        if done.reason is ev.FinishReason.CANCELLED:
+            self.lines.say("Stopped. What was written is kept.")
+        elif done.reason is ev.FinishReason.LENGTH:
+            self.lines.say(f"The reply was cut: {done.message}")
+        elif done.reason is ev.FinishReason.TOO_LONG:  # the chat goes on without the message; the store keeps it
+            assert self.session is not None
+            above = next(row.parent_id for row in self.rows() if row.id == message)
+            self.store.set_leaf(self.session, above).result()
+            raise UserError(f"Not sent: {done.message}")
+        elif done.reason is ev.FinishReason.ERROR:
+            raise UserError(done.message or "The reply ended with an error.")
+
+    def _follow(self, take: Callable[[ev.Event], bool], stop: Callable[[], None]) -> None:
+        """Gives `take` the engine's events until it has had enough; the first ctrl+c stops what runs."""
+        stopped = False
+        with interrupts() as interrupted:
+            while True:
+                self.engine.wait_events(_WAIT_SECONDS)
+                if interrupted() and not stopped:
+                    stopped = True
+                    stop()
+                for event in self.engine.drain():
+                    if take(event):
+                        return
+
+
+class _Written:
+    """A reply as it is written out: the thinking is named, and shown only when asked for."""
+
+    def __init__(self, lines: Lines, show_thinking: bool, name: str) -> None:
+        self._lines = lines
+        self._shows = show_thinking
+        self._name = clean_line(name)
+        self._steps = Steps(lines.say)
+        self._cleaner = Cleaner()
+        self._thinker = Cleaner()
+        self.text = ""
+        self.thinking = ""
+        self._began: float | None = None  # the thinking
+
+    def take(self, event: ev.Event) -> None:
+        """Writes what may be shown."""
+        if isinstance(event, ev.PromptProgress):
+            if event.total > _LONG_PROMPT:
+                self._steps.step(f"reading {event.total} tokens", event.done, event.total)
+        elif isinstance(event, ev.Notice):
+            self._lines.say(f"Note: {event.text}")
+        elif isinstance(event, ev.TextDelta) and event.thinking:
+            self._think(event.text)
+        elif isinstance(event, ev.TextDelta):
+            if not self.text:
+                self._end_thinking()
+                self._lines.say(f"{self._name}:")
+            self.text += event.text
+            self._lines.write(self._cleaner.feed(event.text))
+
+    def _think(self, text: str) -> None:
+        if self._began is None:
+            self._began = time.monotonic()
+            self._lines.say("Thinking.")
+        self.thinking += text
+        if self._shows:
+            self._lines.write(self._thinker.feed(text))
+
+    def finish(self) -> None:
+        """Writes what was held back."""
+        if not self.text:
+            self._end_thinking()
+        self._lines.write(self._cleaner.finish())
+        self._lines.end()
+
+    def _end_thinking(self) -> None:
+        if self._began is not None:
+            self._lines.write(self._thinker.finish())
+            self._lines.say(f"Thought for {time.monotonic() - self._began:.0f} seconds.")
+            self._began = None
+
+
+def conversation(system: str, rows: Sequence[MessageRow]) -> list[ev.Message]:
+    """What the engine gets: no thinking, no empty replies; messages of one side that follow each other are joined."""
+    found = [ev.Message("system", system)] if system else []
+    for row in rows:
+        if not row.text:
+            continue
+        role = "user" if row.role is Role.USER else "assistant"
+        if found and found[-1].role == role:
+            found[-1] = ev.Message(role, f"{found[-1].text}\n\n{row.text}")
+        else:
+            found.append(ev.Message(role, row.text))
+    return found
