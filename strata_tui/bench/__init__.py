@@ -7,10 +7,11 @@ from typing import Any
 
 def add_parsers(subparsers: Any) -> None:
     """Adds every measurement's parser to the subparsers of `strata-tui bench`."""
-    from . import decode, identity, make_model, stage, store
+    from . import decode, identity, make_model, stage, store, ui
 
     decode.add_parser(subparsers)
     identity.add_parser(subparsers)
     make_model.add_parser(subparsers)
     stage.add_parser(subparsers)
     store.add_parser(subparsers)
+    ui.add_parser(subparsers)
