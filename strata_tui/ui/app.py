@@ -18,6 +18,7 @@ from ..config import ChatOptions
 from ..engine.engine import Engine
 from ..errors import UserError
 from ..sessions.store import Store
+from . import pauses
 from .actions import ACTIONS, BY_ID, key_name
 from .keymap import UNBOUND
 from .screens.chat import ChatScreen
@@ -39,6 +40,7 @@ class StrataApp(App[int], inherit_bindings=False):
     ]
 
     def __init__(self, options: ChatOptions, engine: Engine, store: Store, problems: deque[Exception]) -> None:
+        pauses.hold()
         super().__init__()
         self._options = options
         self.chat_screen = ChatScreen(engine, store, options, problems)
@@ -69,6 +71,7 @@ class StrataApp(App[int], inherit_bindings=False):
         self.call_after_refresh(self._begin, notices)
 
     def _begin(self, notices: list[str]) -> None:
+        pauses.resume()
         self.chat_screen.load(None)
         if notices:
             self.chat_screen.flash.say("  ".join(notices), error=True)
