@@ -7,7 +7,7 @@ from typing import Any
 
 def add_parsers(subparsers: Any) -> None:
     """Adds every measurement's parser to the subparsers of `strata-tui bench`."""
-    from . import decode, identity, make_model, prompt, speculate, stage, store
+    from . import decode, identity, make_model, prompt, speculate, stage, store, ui
 
     decode.add_parser(subparsers)
     identity.add_parser(subparsers)
@@ -16,3 +16,4 @@ def add_parsers(subparsers: Any) -> None:
     speculate.add_parser(subparsers)
     stage.add_parser(subparsers)
     store.add_parser(subparsers)
+    ui.add_parser(subparsers)

@@ -1,4 +1,4 @@
-"""From messages to a prompt, and from tokens back to text: template, stop strings, thinking channel.
+"""From messages to a prompt: the chat template, and how a reply that was begun is gone on with.
 
 The model's own template is used where it has one that works. Without one the plain format is
 
@@ -14,17 +14,16 @@ and a reply ends where the model writes a line that begins with "User:".
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..errors import UserError
 from . import llama
 from .events import Message
+from .reply_text import CHANNEL, END, MESSAGE, START, Channels, Pairs, ReplyText, spelled
 from .templates import builtin_template, jinja_formatter
 from .thinking import Variables, thinking_modes
 
-Part = tuple[str, bool]  # (text, whether it is thinking)
 PLAIN_STOPS = ("\nUser:",)
 # Around thinking, at the start of a reply. The first pair always counts, the others where the template names them.
 THINKING_PAIRS = (
@@ -35,7 +34,8 @@ THINKING_PAIRS = (
     ("<|START_THINKING|>", "<|END_THINKING|>"),
     ("<|channel>thought", "<channel|>"),
 )
-_CHANNEL, _MESSAGE, _END, _START = "<|channel|>", "<|message|>", "<|end|>", "<|start|>"
+_ON_LINES = ("<think>", "<thinking>", "<|channel>thought")  # stand on lines of their own
+_CUT = "\ue000cut\ue000"  # where a rendered reply is cut off; private characters, which no template reads
 _PLAIN_INSTEAD = 'plain "User:" and "Assistant:" lines are used'
 _PROBE = [{"role": "user", "content": "Hello"}]
 
@@ -47,6 +47,18 @@ class Prompt:
     text: str
     tokens: list[int]
     thinking: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A prompt that ends in the middle of a reply, and what turns the reply's further tokens into text.
+
+    `exact`: the tokens are those that the model wrote, not its text read again.
+    """
+
+    tokens: list[int]
+    text: ReplyText
+    exact: bool
 
 
 class ChatFormat:
@@ -64,10 +76,11 @@ class ChatFormat:
         self._render = self._choose(template)
         named = [p for p in THINKING_PAIRS[1:] if template and p[1] in template]
         self._pairs = (THINKING_PAIRS[0], *named)
-        self._channels = bool(template) and _CHANNEL in (template or "") and _MESSAGE in (template or "")
+        self._named = [p for p in THINKING_PAIRS if template and (p[0] in template or p[1] in template)]
+        self._channels = bool(template) and CHANNEL in (template or "") and MESSAGE in (template or "")
         markers = [m for pair in self._pairs for m in pair]
         if self._channels:
-            markers += [_CHANNEL, _MESSAGE, _END, _START]
+            markers += [CHANNEL, MESSAGE, END, START]
         self._markers = {}
         for marker in markers:
             ids = model.tokenize(marker)
@@ -83,9 +96,7 @@ class ChatFormat:
 
     def prompt(self, messages: Sequence[Message]) -> Prompt:
         """Renders and tokenizes; raises UserError when the template refuses the conversation."""
-        turns = [{"role": m.role, "content": m.text} for m in messages]
-        if self._merge_system:
-            turns = _without_system(turns)
+        turns = self._turns(messages)
         try:
             text = self._render(turns)
         except Exception as error:  # templates are foreign code and raise anything
@@ -100,15 +111,93 @@ class ChatFormat:
             self.notices.append(
                 "The model's chat template has no system role, so the system text goes before the first message."
             )
-        tokens = self._model.tokenize(text)
-        if self._model.adds_bos and (not tokens or tokens[0] != self._model.bos):
-            tokens.insert(0, self._model.bos)
-        end = text.rstrip()
-        return Prompt(text, tokens, any(end.endswith(opening) for opening, _ in self._pairs))
+        return Prompt(text, self._tokens(text), self._opened(text) is not None)
 
     def reply(self, *, thinking: bool = False) -> ReplyText:
         """Turns the tokens of one reply into text; `thinking` as in its Prompt."""
-        splitter = _Channels() if self._channels else _Pairs(self._pairs, thinking=thinking, strip=self._plain)
+        splitter = Channels() if self._channels else Pairs(self._pairs, thinking=thinking, strip=self._plain)
+        return self._reply_text(splitter)
+
+    def go_on(self, messages: Sequence[Message], reply: Message, last: Sequence[int]) -> Begun:
+        """The prompt of `messages` and of `reply`, which was begun and is not closed: no end-of-turn token follows it.
+
+        Where the `last` tokens that were read and written are this prompt and spell this reply, they are taken: the
+        model then goes on as if it had never stopped. Else the reply is what the chat template makes of it.
+        Raises UserError where the template cannot say what the reply is.
+        """
+        prompt = self.prompt(messages)
+        own = last[len(prompt.tokens) :]
+        if list(last[: len(prompt.tokens)]) == prompt.tokens and own:
+            text = self.reply(thinking=prompt.thinking)
+            if spelled(text, own) == (reply.thinking, reply.text) and not text.stopped:
+                return Begun(list(last), text, exact=True)
+        inside = bool(reply.thinking and not reply.text)  # cut off while it was thinking
+        whole = self._rendered(messages, reply, prompt.text) or prompt.text + self._written(prompt.text, reply)
+        splitter = Channels(inside) if self._channels else Pairs(self._pairs, thinking=inside, strip=False, begun=True)
+        return Begun(self._tokens(whole), self._reply_text(splitter), exact=False)
+
+    def _rendered(self, messages: Sequence[Message], reply: Message, before: str) -> str | None:
+        """The template's rendering up to the end of `reply`; None where it is no continuation of `before`.
+
+        Templates may leave out a reply's thinking or close an unfinished one: then it is none.
+        """
+        inside = bool(reply.thinking and not reply.text)
+        turn = {"role": "assistant", "content": reply.text + ("" if inside else _CUT)}
+        if reply.thinking:
+            turn["reasoning_content"] = reply.thinking + (_CUT if inside else "")
+        try:
+            text, cut, _ = self._render([*self._turns(messages), turn]).partition(_CUT)
+        except Exception:  # templates are foreign code and raise anything
+            return None
+        fits = text.startswith(before) and text.endswith(reply.thinking if inside else reply.text)
+        return text if cut and fits and reply.thinking in text[len(before) :] else None
+
+    def _written(self, before: str, reply: Message) -> str:
+        """What follows `before`, where the template itself cannot render an unfinished reply."""
+        thinking, text = reply.thinking, reply.text
+        if self._channels:
+            if not before.rstrip().endswith(f"{START}assistant"):
+                raise UserError(
+                    "This reply cannot be gone on with: the model's chat template begins replies in a way that is not "
+                    "known here. Write it anew instead."
+                )
+            final = f"{CHANNEL}final{MESSAGE}{text}"
+            if not thinking:
+                return final
+            first = f"{CHANNEL}analysis{MESSAGE}{thinking}"
+            return f"{first}{END}{START}assistant{final}" if text else first
+        opened = self._opened(before)
+        pair = opened or (self._named[0] if self._named else None)
+        if pair is None and thinking and not text:
+            raise UserError(
+                "This reply was stopped while it was thinking, and this model's chat template has no thinking to go on "
+                "with. Write it anew instead."
+            )
+        if pair is None or not (thinking or opened):
+            return f" {text}" if self._plain else text
+        opening, closing = pair
+        line = "\n" if opening in _ON_LINES else ""
+        begin = opening + line
+        if opened is not None:  # by the prompt itself
+            begin = "" if before.endswith("\n") else line
+        return begin + thinking + (f"{line}{closing}{line}{line}{text}" if text else "")
+
+    def _turns(self, messages: Sequence[Message]) -> list[dict[str, str]]:
+        turns = [{"role": m.role, "content": m.text} for m in messages]
+        return _without_system(turns) if self._merge_system else turns
+
+    def _tokens(self, text: str) -> list[int]:
+        tokens = self._model.tokenize(text)
+        if self._model.adds_bos and (not tokens or tokens[0] != self._model.bos):
+            tokens.insert(0, self._model.bos)
+        return tokens
+
+    def _opened(self, text: str) -> tuple[str, str] | None:
+        """The pair whose opening marker ends `text`."""
+        end = text.rstrip()
+        return next((pair for pair in self._pairs if end.endswith(pair[0])), None)
+
+    def _reply_text(self, splitter: Channels | Pairs) -> ReplyText:
         return ReplyText(self._model.piece, self._markers, splitter, PLAIN_STOPS if self._plain else ())
 
     def take_notices(self) -> list[str]:
@@ -134,153 +223,6 @@ class ChatFormat:
             self.notices.append(f"The model has no chat template: {_PLAIN_INSTEAD}.")
         self._plain = True
         return _plain
-
-
-class ReplyText:
-    """Text of one reply, token by token. Never emits half a UTF-8 character, nor half a marker."""
-
-    def __init__(
-        self,
-        piece: Callable[[int], bytes],
-        markers: dict[int, str],
-        splitter: _Channels | _Pairs,
-        stops: Sequence[str] = (),
-    ) -> None:
-        self._piece = piece
-        self._markers = markers
-        self._splitter = splitter
-        self._stops = stops
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._held = ""  # may become a stop string
-        self.stopped = False  # a stop string was written: the reply is over
-
-    def feed(self, token: int) -> list[Part]:
-        """What the token adds, in order; often nothing, while something is held back."""
-        marker = self._markers.get(token)
-        if marker is not None:
-            before = self._text(self._decoder.decode(b"", final=True))
-            self._decoder.reset()
-            return _joined(before + self._flush_held() + self._splitter.marker(marker))
-        return _joined(self._text(self._decoder.decode(self._piece(token))))
-
-    def finish(self) -> list[Part]:
-        """What was held back, at the end of the reply."""
-        rest = self._text(self._decoder.decode(b"", final=True))
-        return _joined(rest + self._flush_held() + self._splitter.finish())
-
-    def _text(self, text: str) -> list[Part]:
-        if not self._stops or self.stopped:
-            return [] if self.stopped else self._splitter.feed(text)
-        text = self._held + text
-        at = min((i for i in (text.find(stop) for stop in self._stops) if i >= 0), default=-1)
-        if at >= 0:
-            self.stopped, self._held = True, ""
-            return self._splitter.feed(text[:at])
-        keep = len(text) - _partial(text, self._stops)
-        self._held = text[keep:]
-        return self._splitter.feed(text[:keep])
-
-    def _flush_held(self) -> list[Part]:
-        held, self._held = self._held, ""
-        return self._splitter.feed(held)
-
-
-class _Pairs:
-    """Splits at an opening marker at the very start and at its closing marker."""
-
-    def __init__(self, pairs: Sequence[tuple[str, str]], *, thinking: bool, strip: bool) -> None:
-        self._pairs = pairs
-        self._buffer = ""
-        self._close = ""  # while thinking: what ends it ("": not thinking)
-        self._closers = [close for _, close in pairs]
-        self._started = thinking
-        self._thinking = thinking
-        self._strip = strip or thinking  # drop white space before the next text
-
-    def marker(self, marker: str) -> list[Part]:
-        return self.feed(marker)
-
-    def feed(self, text: str) -> list[Part]:
-        self._buffer += text
-        out: list[Part] = []
-        while True:
-            if not self._started:
-                start = self._buffer.lstrip()
-                opening = next((o for o, _ in self._pairs if start.startswith(o)), None)
-                if opening is not None:
-                    self._buffer = start[len(opening) :]
-                    self._started = self._thinking = self._strip = True
-                elif any(o.startswith(start) for o, _ in self._pairs):
-                    return out
-                else:
-                    self._started = True
-            if self._strip:
-                self._buffer = self._buffer.lstrip()
-                if not self._buffer:
-                    return out
-                self._strip = False
-            if not self._thinking:
-                out.append((self._buffer, False))
-                self._buffer = ""
-                return out
-            found = [(self._buffer.find(c), c) for c in self._closers if c in self._buffer]
-            if not found:
-                sure = self._buffer[: len(self._buffer) - _partial(self._buffer, self._closers)].rstrip()
-                out.append((sure, True))
-                self._buffer = self._buffer[len(sure) :]
-                return out
-            at, close = min(found)
-            out.append((self._buffer[:at].rstrip(), True))
-            self._buffer = self._buffer[at + len(close) :]
-            self._thinking, self._strip = False, True
-
-    def finish(self) -> list[Part]:
-        rest, self._buffer = self._buffer, ""
-        return [(rest.rstrip() if self._thinking else rest, self._thinking)]
-
-
-class _Channels:
-    """Splits by channel headers: <|channel|>NAME<|message|>text<|end|>. All channels but "final" are thinking."""
-
-    def __init__(self) -> None:
-        self._header: str | None = None  # while a header is read
-        self._thinking = False
-
-    def marker(self, marker: str) -> list[Part]:
-        if marker in (_CHANNEL, _START):
-            self._header = ""
-        elif marker == _MESSAGE:
-            self._thinking = bool(self._header) and not (self._header or "").strip().startswith("final")
-            self._header = None
-        elif marker == _END:
-            self._header = ""
-        return []
-
-    def feed(self, text: str) -> list[Part]:
-        if self._header is not None:
-            self._header += text
-            return []
-        return [(text, self._thinking)]
-
-    def finish(self) -> list[Part]:
-        return []
-
-
-def _joined(parts: list[Part]) -> list[Part]:
-    """Without empty texts, neighbours of one kind as one."""
-    out: list[Part] = []
-    for text, thinking in parts:
-        if text and out and out[-1][1] == thinking:
-            out[-1] = (out[-1][0] + text, thinking)
-        elif text:
-            out.append((text, thinking))
-    return out
-
-
-def _partial(text: str, markers: Sequence[str]) -> int:
-    """Length of the longest end of `text` that begins, but does not complete, one of the markers."""
-    longest = min(len(text), max(map(len, markers)) - 1)
-    return next((n for n in range(longest, 0, -1) if any(m.startswith(text[-n:]) for m in markers)), 0)
 
 
 def _without_system(turns: list[dict[str, str]]) -> list[dict[str, str]]:

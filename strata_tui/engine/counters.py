@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 
@@ -98,6 +98,10 @@ class Counters:
     def total(self) -> PhaseCounters:
         return self.prompt + self.decode
 
+    def __add__(self, other: Counters) -> Counters:
+        swaps = None if self.swaps is None or other.swaps is None else self.swaps + other.swaps
+        return Counters(self.prompt + other.prompt, self.decode + other.decode, swaps)
+
     def __sub__(self, other: Counters) -> Counters:
         swaps = None if self.swaps is None or other.swaps is None else self.swaps - other.swaps
         return Counters(self.prompt - other.prompt, self.decode - other.decode, swaps)
@@ -141,6 +145,9 @@ class ReplyStats:
     model: str = ""
     drafts: DraftCounters | None = None  # None: of a reply from before there were any
     gate: str = ""  # what the switch for drafts said at the end: its state and the reason
+    thinking_tokens: int = 0  # of reply_tokens, those written before the reply's own text
+    thinking_seconds: float | None = None  # from the first token to the last of these
+    each: tuple[dict[str, object], ...] = ()  # of a reply that was gone on with: the numbers of each part
 
     @property
     def prompt_rate(self) -> float | None:
@@ -150,14 +157,36 @@ class ReplyStats:
 
     @property
     def decode_rate(self) -> float | None:
-        """Reply tokens after the first, per second."""
-        n = self.reply_tokens - 1
+        """Reply tokens after the first of each part, per second."""
+        n = self.reply_tokens - max(1, len(self.each))
         return n / self.decode_seconds if self.decode_seconds and n > 0 else None
+
+    def gone_on(self, rest: ReplyStats) -> ReplyStats:
+        """The numbers of a reply with these, that was gone on with: sums of both parts.
+
+        The prompt and the time to the first token are the first part's, the context is the last one's.
+        """
+        if not rest.reply_tokens:
+            return self
+        if not self.reply_tokens:
+            return rest
+        return replace(
+            self,
+            reply_tokens=self.reply_tokens + rest.reply_tokens,
+            decode_seconds=_sum(self.decode_seconds, rest.decode_seconds),
+            counters=self.counters + rest.counters,
+            context_used=rest.context_used,
+            context_total=rest.context_total,
+            thinking_tokens=self.thinking_tokens + rest.thinking_tokens,
+            thinking_seconds=_sum(self.thinking_seconds, rest.thinking_seconds),
+            each=(*(self.each or (self._alone(),)), rest._alone()),
+        )
+
+    def _alone(self) -> dict[str, object]:
+        return {name: value for name, value in self.to_dict().items() if name != "each"}
 
     def to_dict(self) -> dict[str, object]:
         """Plain JSON values, for storing and exporting; the inverse is `from_dict`."""
-        from dataclasses import asdict
-
         return asdict(self)
 
     @classmethod
@@ -179,7 +208,16 @@ class ReplyStats:
             names = {f.name for f in fields(DraftCounters)}
             given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in drafts.items() if k in names}
             kept["drafts"] = DraftCounters(**given)
+        each = kept.get("each")
+        if isinstance(each, list | tuple):
+            kept["each"] = tuple(each)
         return cls(**kept)  # type: ignore[arg-type]
+
+
+def _sum(*values: float | None) -> float | None:
+    """Of those that are known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,9 +45,12 @@ class Engine:
         """Stops the running load and those waiting; each ends with LoadFailed(cancelled=True)."""
         self._worker.cancel_load()
 
-    def generate(self, messages: Sequence[Message], sampling: Sampling) -> int:
-        """Queues a reply and returns its id. Events: PromptProgress, TextDelta..., then always one ReplyDone."""
-        return self._worker.generate(messages, sampling)
+    def generate(self, messages: Sequence[Message], sampling: Sampling, *, go_on: bool = False) -> int:
+        """Queues a reply and returns its id. Events: PromptProgress, TextDelta..., then always one ReplyDone.
+
+        `go_on`: the last message is the assistant's own, unfinished; the events tell only what is added to it.
+        """
+        return self._worker.generate(messages, sampling, go_on=go_on)
 
     def cancel(self, reply_id: int | None = None) -> None:
         """Ends a running or waiting reply, or all of them; unknown and finished ids are ignored."""

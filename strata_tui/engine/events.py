@@ -30,10 +30,11 @@ class FinishReason(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn. role: "system", "user" or "assistant"."""
+    """One turn. role: "system", "user" or "assistant". `thinking` counts only in a reply that is gone on with."""
 
     role: str
     text: str
+    thinking: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,9 +36,15 @@ class Prefix:
         self._has_state = has_state
         self._window = window
         self.tokens: list[int] = []
+        self.last: list[int] = []  # the last prompt and what was sampled after it, whatever the memory holds of it
+
+    def sampled(self, token: int) -> None:
+        """`token` belongs to the reply to the prompt that was prepared last."""
+        self.last.append(token)
 
     def prepare(self, prompt: Sequence[int]) -> Reuse:
         """Cuts the memory to what it shares with `prompt`; at least the prompt's last token stays to be read."""
+        self.last = list(prompt)
         cached = len(self.tokens)
         common = _common(self.tokens, prompt[:-1])
         if common == 0:

@@ -11,11 +11,11 @@ from logging import Logger
 
 from ..errors import UserError
 from . import llama
-from .chat_format import ReplyText
 from .counters import Counters, DraftCounters, ReplyStats
 from .events import Event, FinishReason, Message, Notice, PromptProgress, ReplyDone, Sampling, TextDelta
 from .llama_log import LOG, cause
 from .opening import OpenModel
+from .reply_text import ReplyText
 from .sampler import Sampler, resolve
 from .speculate import Spoiled
 from .telemetry import ram_for_core
@@ -30,6 +30,7 @@ class Job:
     reply_id: int
     messages: tuple[Message, ...]
     sampling: Sampling
+    go_on: bool = False  # the last message is the reply itself, unfinished
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,8 @@ class Reply:
         self.reply_tokens = 0
         self._prompt_total = 0  # while the prompt is read
         self._batch_tokens = 0  # of the running batch
+        self._thinking_tokens = 0
+        self._thought: float | None = None  # when the last token of its thinking was sampled
         self._prompt_begun: float | None = None
         self._prompt_end: float | None = None
         self._first: float | None = None
@@ -87,7 +90,7 @@ class Reply:
 
     def stats(self, counters: Counters | None = None) -> ReplyStats:
         """`counters`: totals read just now, to save reading them again."""
-        opened, first, last = self._opened, self._first, self._last
+        opened, first, last, thought = self._opened, self._first, self._last, self._thought
         begun, end = self._prompt_begun, self._prompt_end
         return ReplyStats(
             prompt_tokens=self._prompt_tokens,
@@ -102,6 +105,8 @@ class Reply:
             model=opened.about.name,
             drafts=opened.speculation.counters() - self._drafts,
             gate=opened.speculation.state().reason,
+            thinking_tokens=self._thinking_tokens,
+            thinking_seconds=thought - first if first is not None and thought is not None else None,
         )
 
     def progress(self) -> PromptProgress | None:
@@ -122,10 +127,10 @@ class Reply:
         self._check_cancelled()
         LOG.start()
         opened.format.think(job.sampling.thinking)
-        prompt = opened.format.prompt(job.messages)
-        for text in opened.format.take_notices():
-            self._notice(text)
-        tokens, size = prompt.tokens, opened.context.size
+        tokens, text = self._prompt()
+        for notice in opened.format.take_notices():
+            self._notice(notice)
+        size = opened.context.size
         self._prompt_tokens = len(tokens)
         if not tokens:
             raise UserError("There is nothing to answer: the conversation is empty.")
@@ -149,11 +154,22 @@ class Reply:
             self._read(tokens)
             sampler.accept(tokens)
             opened.speculation.begin(tokens, sampler, seed)
-            self._write(opened.format.reply(thinking=prompt.thinking))
+            self._write(text)
         finally:
             opened.speculation.end()
             opened.speculation.cut(len(opened.prefix.tokens))
             sampler.close()
+
+    def _prompt(self) -> tuple[list[int], ReplyText]:
+        """The prompt's tokens, and what turns those of the reply into text."""
+        form, messages = self._opened.format, self._job.messages
+        if self._job.go_on:
+            begun = form.go_on(messages[:-1], messages[-1], self._opened.prefix.last)
+            words = "with the tokens it wrote" if begun.exact else "with its text read again"
+            self._log.info("reply %d: goes on %s", self._job.reply_id, words)
+            return begun.tokens, begun.text
+        prompt = form.prompt(messages)
+        return prompt.tokens, form.reply(thinking=prompt.thinking)
 
     def _read(self, tokens: list[int]) -> None:
         """Evaluates the prompt after its reused part, batch by batch."""
@@ -191,8 +207,11 @@ class Reply:
                     if opened.model.is_end(token):
                         raise _Stop(FinishReason.STOP)
                     self.reply_tokens += 1
+                    opened.prefix.sampled(token)
                     for part, thinking in text.feed(token):
                         self._hooks.emit(TextDelta(self._job.reply_id, part, thinking))
+                    if text.thinking:
+                        self._thinking_tokens, self._thought = self.reply_tokens, self._last
                     if text.stopped:
                         opened.prefix.take_back(held + i)
                         raise _Stop(FinishReason.STOP)

@@ -75,10 +75,10 @@ class Worker:
         for command in waiting:
             self._outbox.emit(LoadFailed(f"{command.path.name} was not opened: cancelled.", cancelled=True))
 
-    def generate(self, messages: Sequence[Message], sampling: Sampling) -> int:
+    def generate(self, messages: Sequence[Message], sampling: Sampling, *, go_on: bool = False) -> int:
         with self._wake:
             self._refuse_when_closed()
-            job = Job(self._next_id, tuple(messages), sampling)
+            job = Job(self._next_id, tuple(messages), sampling, go_on)
             self._next_id += 1
             self._commands.append(job)
             self._show()

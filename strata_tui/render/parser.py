@@ -47,7 +47,9 @@ class Node:
 def parse(source: str, references: dict[str, Any] | None = None) -> tuple[list[Node], dict[str, Any]]:
     """Top-level blocks of clean `source`, and the link references known at its end (`references` and its own)."""
     env: dict[str, Any] = {"references": dict(references or {})}
-    tokens = _markdown.parse(source, env)
+    # With a line end after the last line, for markdown-it may look at the character after a line that is indented less
+    # than the block it is in.
+    tokens = _markdown.parse(source if source.endswith("\n") else source + "\n", env)
     return list(nodes(tokens)), env["references"]
 
 

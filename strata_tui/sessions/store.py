@@ -271,6 +271,20 @@ class Store:
 
         return self._write(work)
 
+    def resume_reply(self, message: Ref) -> Future[None]:
+        """A reply that has ended is written on by this program: it is running again, with what there is of it."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            key = _id(message)
+            change = "UPDATE messages SET status = 'running', owner = ?, owner_pid = ?"
+            where = "WHERE id = ? AND role = 'assistant' AND status <> 'running' RETURNING session_id"
+            row = connection.execute(f"{change} {where}", (self._owner.token, os.getpid(), key)).fetchone()
+            if row is None:
+                raise UserError(f"Reply {key} in {self.path} is being written already.")
+            self._claims.check(connection, row[0])
+
+        return self._write(work)
+
     def checkpoint_reply(self, message: Ref, text: str, thinking: str = "") -> Future[None]:
         """Keeps what there is of a running reply; call it every second."""
         sql = "UPDATE messages SET text = ?, thinking = ?, updated = ?"

@@ -91,7 +91,11 @@ ACTIONS: tuple[Action, ...] = (
     Action("editor", "Write the message in your editor", ("ctrl+g",), "editor"),
     Action("attach", "Attach a text file (also: type @)", (), "attach", "PATH"),
     Action("detach", "Remove an attachment", (), "detach", "N"),
-    Action("copy", "Copy the last reply", ("alt+y",), "copy"),
+    Action("copy", "Copy the last reply, or code of it", ("alt+y",), "copy", "code [N]"),
+    Action("edit", "Edit your last message, send it again", (), "edit"),
+    Action("regenerate", "Have the last reply written again", ("alt+r",), "regen"),
+    Action("go_on", "Go on with the last reply", (), "continue"),
+    Action("branch", "Show another branch", (), "branch", "next|prev|N"),
     Action("think", "Fold or unfold thinking", ("alt+t",), "think"),
     Action("options", "Options of chat, model, all", ("alt+o",), "options", "NAME"),
     Action("set", "Set an option: chat, model, all", (), "set", "NAME VALUE"),
@@ -107,6 +111,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("redraw", "Draw the screen anew", ("ctrl+l",), "redraw"),
     Action("suspend", "Back to the shell; fg returns", (), "suspend"),
     Action("theme", "Choose a theme", (), "theme", "NAME|reload"),
+    Action("messages", "To the messages, to select one", ("alt+up",), palette=False),
     Action("page_up", "Scroll the transcript up", ("pageup",), palette=False),
     Action("page_down", "Scroll the transcript down", ("pagedown",), palette=False),
     Action("follow", "To the end, and follow it", ("ctrl+end",), "end"),
@@ -124,12 +129,29 @@ ACTIONS: tuple[Action, ...] = (
         where=Where.ATTACHMENTS,
         palette=False,
     ),
-    Action("line_up", "Up", ("up", "k"), where=Where.TRANSCRIPT, palette=False),
-    Action("line_down", "Down", ("down", "j"), where=Where.TRANSCRIPT, palette=False),
+    Action("history_older", "What was sent before", ("ctrl+up",), where=Where.PROMPT, palette=False),
+    Action("history_newer", "What was sent after that", ("ctrl+down",), where=Where.PROMPT, palette=False),
+    Action("message_up", "The message above", ("up", "k"), where=Where.TRANSCRIPT, palette=False),
+    Action("message_down", "The message below", ("down", "j"), where=Where.TRANSCRIPT, palette=False),
     Action("top", "To the start", ("home", "g"), where=Where.TRANSCRIPT, palette=False),
     Action("follow_here", "To the end, and follow it", ("end", "G"), where=Where.TRANSCRIPT, palette=False),
     Action("prompt", "Back to the prompt", ("i",), where=Where.TRANSCRIPT, palette=False),
-    Action("copy_here", "Copy the last reply", ("y",), where=Where.TRANSCRIPT, palette=False),
+    Action("copy_here", "Copy the message", ("y",), footer="copy", where=Where.TRANSCRIPT, palette=False),
+    Action("code_here", "Copy a code block of it", ("c",), footer="code", where=Where.TRANSCRIPT, palette=False),
+    Action("edit_here", "Edit it and send it again", ("e",), footer="edit", where=Where.TRANSCRIPT, palette=False),
+    Action("regenerate_here", "Another reply", ("r",), footer="again", where=Where.TRANSCRIPT, palette=False),
+    Action("go_on_here", "Go on with the reply", ("m",), footer="more", where=Where.TRANSCRIPT, palette=False),
+    Action(
+        "branch_previous",
+        "The branch before",
+        ("left_square_bracket", "left"),
+        footer="branch",
+        where=Where.TRANSCRIPT,
+        palette=False,
+    ),
+    Action("branch_next", "The branch after", ("right_square_bracket", "right"), where=Where.TRANSCRIPT, palette=False),
+    Action("fork_here", "Fork the chat here", ("f",), footer="fork", where=Where.TRANSCRIPT, palette=False),
+    Action("fold_here", "Fold or unfold thinking", ("space", "enter"), where=Where.TRANSCRIPT, palette=False),
     Action("search_here", "Search all chats", ("slash",), where=Where.TRANSCRIPT, palette=False),
     Action("open_chat", "Open", ("enter",), footer="open", where=Where.CHATS, palette=False),
     Action("new_chat", "New", ("n",), footer="new", where=Where.CHATS, palette=False),
@@ -186,11 +208,22 @@ def bindings(where: Where) -> list[Binding]:
     ]
 
 
+_NAMES = {
+    "escape": "esc",
+    "pageup": "pgup",
+    "pagedown": "pgdn",
+    "delete": "del",
+    "left_square_bracket": "[",
+    "right_square_bracket": "]",
+    "slash": "/",
+}
+
+
 def key_name(key: str) -> str:
     """A key as help and footer show it: `^n`, `alt+x`, `f2`."""
     if key.startswith("ctrl+"):
         return "^" + key.removeprefix("ctrl+")
-    return {"escape": "esc", "pageup": "pgup", "pagedown": "pgdn", "delete": "del", "slash": "/"}.get(key, key)
+    return _NAMES.get(key, key)
 
 
 @dataclass(frozen=True, slots=True)

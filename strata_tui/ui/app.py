@@ -19,6 +19,7 @@ from ..config import ChatOptions
 from ..engine.engine import Engine
 from ..errors import UserError
 from ..sessions.store import Store
+from . import pauses
 from .actions import ACTIONS, BY_ID, key_name
 from .keymap import UNBOUND
 from .legible import legible, muted
@@ -41,6 +42,7 @@ class StrataApp(App[int], inherit_bindings=False):
     ]
 
     def __init__(self, options: ChatOptions, engine: Engine, store: Store, problems: deque[Exception]) -> None:
+        pauses.hold()
         super().__init__()
         self._options = options
         self.chat_screen = ChatScreen(engine, store, options, problems)
@@ -95,6 +97,7 @@ class StrataApp(App[int], inherit_bindings=False):
         return {"muted": muted(Color.parse(made["foreground"]), grounds).hex}
 
     def _begin(self, notices: list[str]) -> None:
+        pauses.resume()
         self.chat_screen.load(None)
         if notices:
             self.chat_screen.flash.say("  ".join(notices), error=True)

@@ -1,9 +1,9 @@
-"""The chat that is shown, and the reply that runs: state without widgets."""
+"""The chat that is shown, its branches, and the reply that runs: state without widgets."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..engine.counters import ReplyStats
@@ -28,28 +28,54 @@ class Turn:
     text: str
     created: float  # Unix seconds
     thinking: str = ""
-    thinking_seconds: float | None = None  # known only for replies of this run of the program
+    thinking_seconds: float | None = None
+    thinking_tokens: int = 0
     live: bool = False  # this program's engine is writing it
     status: Status = Status.DONE
     note: str = ""
     model: str = ""
     stats: ReplyStats | None = None
     ref: Ref | None = None  # its id in the store, or the write that makes it
+    above: Turn | None = None  # the message before it, or the chat's root
+    below: list[Turn] = field(default_factory=list)  # the messages that follow it, one a branch
+    shown_below: Turn | None = None  # the one of these that was shown last
 
     @classmethod
     def of(cls, row: MessageRow) -> Turn:
         """The turn of a stored message."""
+        stats = row.reply_stats
         return cls(
             row.role,
             row.text,
             row.created,
             thinking=row.thinking,
+            thinking_seconds=stats.thinking_seconds if stats else None,
+            thinking_tokens=stats.thinking_tokens if stats else 0,
             status=row.status,
             note=row.note,
             model=row.model,
-            stats=row.reply_stats,
+            stats=stats,
             ref=row.id,
         )
+
+    @property
+    def siblings(self) -> list[Turn]:
+        """The messages at the same place in all branches, itself among them."""
+        return self.above.below if self.above is not None else [self]
+
+    def path(self) -> list[Turn]:
+        """The messages from the chat's first one to this one; of a root, none."""
+        found: list[Turn] = []
+        turn = self
+        while turn.above is not None:
+            found.append(turn)
+            turn = turn.above
+        return found[::-1]
+
+
+def _root() -> Turn:
+    """Stands above the first messages of all branches and is no message itself."""
+    return Turn(Role.USER, "", 0.0)
 
 
 @dataclass(slots=True, eq=False)
@@ -60,18 +86,31 @@ class Chat:
     title: str = ""
     system: str = ""
     options: dict[str, object] = field(default_factory=dict)  # of its own; see ui/options.py
-    turns: list[Turn] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)  # the branch that is shown
+    root: Turn = field(default_factory=_root)
+    typed: str = ""  # what was in the prompt when another chat was shown in its place
     _storing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @classmethod
     def of(cls, info: SessionInfo, rows: Sequence[MessageRow]) -> Chat:
-        """A stored chat with the messages of its shown branch."""
-        return cls(info.id, info.title, info.system, dict(info.options), [Turn.of(row) for row in rows])
+        """A stored chat with the messages of all its branches."""
+        chat = cls(info.id, info.title, info.system, dict(info.options))
+        turns = {row.id: Turn.of(row) for row in rows}
+        for row in sorted(rows, key=lambda row: row.id):
+            _hang(turns[row.id], chat.root if row.parent_id is None else turns[row.parent_id])
+        if info.leaf is not None:
+            chat.show(turns[info.leaf])
+        return chat
 
     @property
     def shown_title(self) -> str:
         """The title, or what stands for it in a new chat."""
         return self.title or "New chat"
+
+    @property
+    def end(self) -> Turn:
+        """The last message of the shown branch; of an empty one, the root."""
+        return self.turns[-1] if self.turns else self.root
 
     async def stored(self, store: Store, model: str = "") -> int:
         """The chat's id in the store, which makes one for a new chat. Raises UserError."""
@@ -83,15 +122,45 @@ class Chat:
                     await asyncio.wrap_future(store.set_options(self.session, self.options))
             return self.session
 
-    def add_user(self, text: str, created: float, message: int) -> Turn:
+    # Branches
+
+    def add(self, turn: Turn, above: Turn) -> None:
+        """Puts a message below another, or below the root, and shows the branch that it ends."""
+        _hang(turn, above)
+        self.show(turn)
+
+    def add_user(self, text: str, created: float, message: int, above: Turn) -> Turn:
         """A person's stored turn; it gives a chat without a title its title, as the store does."""
         turn = Turn(Role.USER, text, created, ref=message)
-        self.turns.append(turn)
+        self.add(turn, above)
         self.title = self.title or title_from(text)
         return turn
 
-    def messages(self) -> list[Message]:
-        """What the engine gets: no thinking, no empty replies, and turns of both sides alternate.
+    def all_turns(self) -> Iterator[Turn]:
+        """The messages of all branches; those above come before those below."""
+        waiting = [*self.root.below]
+        while waiting:
+            turn = waiting.pop()
+            yield turn
+            waiting += turn.below
+
+    def show(self, end: Turn) -> None:
+        """Shows the branch that ends at a message; at the root: none of it."""
+        self.turns[:] = path = end.path()
+        for turn in path:
+            if turn.above is not None:
+                turn.above.shown_below = turn
+
+    def show_through(self, turn: Turn) -> None:
+        """Shows a branch that goes through a message: from there on the one shown last, else the newest."""
+        while turn.below:
+            turn = turn.shown_below or turn.below[-1]
+        self.show(turn)
+
+    # What the engine gets
+
+    def messages(self, end: Turn | None = None) -> list[Message]:
+        """The branch up to `end` (None: the shown one): no thinking, no empty replies; turns of both sides alternate.
 
         Two turns of a person can follow each other when the reply between them came to nothing; they are
         joined, because many chat templates refuse such a pair.
@@ -99,7 +168,7 @@ class Chat:
         result: list[Message] = []
         if self.system:
             result.append(Message("system", self.system))
-        for turn in self.turns:
+        for turn in self.turns if end is None else end.path():
             if not turn.text:
                 continue
             if result and result[-1].role == turn.role.value:
@@ -112,6 +181,24 @@ class Chat:
         """The newest reply that has text."""
         return next((t for t in reversed(self.turns) if t.role is Role.ASSISTANT and t.text), None)
 
+    def last_message(self) -> Turn | None:
+        """The newest message of the person."""
+        return next((t for t in reversed(self.turns) if t.role is Role.USER), None)
+
+
+def _hang(turn: Turn, above: Turn) -> None:
+    turn.above = above
+    above.below.append(turn)
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What a reply was before it was gone on with."""
+
+    status: Status
+    note: str
+    stats: ReplyStats | None
+
 
 @dataclass(slots=True, eq=False)
 class RunningReply:
@@ -119,11 +206,14 @@ class RunningReply:
 
     id: int  # the engine's
     chat: Chat
-    user: Turn
     turn: Turn
     message: Ref
     started: float
     saved: float  # when the text was last given to the store
-    changed: bool = False  # since then
+    shown: Turn  # the end of the branch that was shown before
+    sent: Turn | None = None  # the person's message that was sent with it
+    before: Before | None = None  # of a reply that is gone on with
+    first: float | None = None  # when its first text came
+    changed: bool = False  # since it was saved
     stopping: bool = False
     prompt: tuple[int, int] | None = None

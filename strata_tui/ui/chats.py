@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
@@ -68,7 +67,14 @@ class Chats:
         """Shows a stored chat, with what was typed there and not sent; goes to a message, in its branch."""
         screen = self._screen
         async with self._changing:
-            if session != screen.chat.session or (message is not None and self._turn(message) is None):
+            shown = session == screen.chat.session
+            if shown and message is not None and self._turn(message) is None:
+                turn = self._find(message)
+                if turn is not None:
+                    await screen.turns.switch_to(turn)
+                else:  # written elsewhere since
+                    await self._load(session, message)
+            elif not shown:
                 await self._load(session, message)
         screen.panels.close_over()
         screen.prompt.focus()
@@ -78,30 +84,32 @@ class Chats:
 
     async def _load(self, session: int, message: int | None) -> None:
         screen = self._screen
-        run = screen.replies.running
         info = await asyncio.to_thread(screen.store.session, session)
         if info.deleted_at is not None:
             raise UserError("This chat was deleted; /bin brings it back.")
         await self.keep_draft()
-        if session == screen.chat.session:
-            info = replace(info, draft=screen.prompt.message)
-        if run is not None and run.chat.session == session:
+        live = screen.turns.live_chat(session)
+        if live is not None:  # its turns are growing
             self.elsewhere = None
-            await self._show(run.chat, info.draft)  # its last turn is growing
-            if message is not None and self._turn(message) is None:
-                raise UserError("The message is in another branch, and a reply runs in this one: esc stops it.")
-            return
-        await self._claim(session)
-        tree = await asyncio.to_thread(screen.store.tree, session)
-        path = tree.path(info.leaf)
-        if message is not None and message not in {row.id for row in path}:
-            if message not in tree:
+            chat, draft = live, live.typed
+        else:
+            await self._claim(session)
+            chat = Chat.of(info, await asyncio.to_thread(screen.store.messages, session))
+            draft = "" if self.elsewhere is not None else info.draft
+            if session == screen.chat.session:
+                draft = screen.prompt.message
+        if message is not None and all(_key(turn) != message for turn in chat.turns):
+            turn = next((turn for turn in chat.all_turns() if _key(turn) == message), None)
+            if turn is None:
                 raise UserError("This message is gone.")
-            leaf = tree.newest_leaf(message)
-            path = tree.path(leaf)
+            chat.show_through(turn)
             if self.elsewhere is None:
-                await asyncio.wrap_future(screen.store.set_leaf(session, leaf))
-        await self._show(Chat.of(info, path), "" if self.elsewhere is not None else info.draft)
+                screen.replies.keep_shown(chat)
+        await self._show(chat, draft)
+
+    def _find(self, message: int) -> Turn | None:
+        """The turn of a stored message in any branch of the shown chat."""
+        return next((turn for turn in self._screen.chat.all_turns() if _key(turn) == message), None)
 
     def _turn(self, message: int) -> Turn | None:
         """The shown turn of a stored message."""
@@ -120,12 +128,11 @@ class Chats:
     async def _hold(self) -> None:
         """Claims a chat that is stored by now, and gives up those that are not shown any more."""
         screen = self._screen
-        shown, run = screen.chat.session, screen.replies.running
+        shown = screen.chat.session
         if shown is not None and shown not in self._held and self.elsewhere is None:
             await self._claim(shown)
             screen.show_title()
-        wanted = {shown, run.chat.session if run is not None else None}
-        for session in self._held - wanted:
+        for session in self._held - {shown, *screen.turns.live_sessions()}:
             self._held.discard(session)
             await asyncio.wrap_future(screen.store.release(session))
 
@@ -145,7 +152,7 @@ class Chats:
         async with self._changing:
             self.elsewhere = None
             info = await asyncio.to_thread(screen.store.session, session)
-            await self._show(Chat.of(info, await asyncio.to_thread(screen.store.branch, session)), text or info.draft)
+            await self._show(Chat.of(info, await asyncio.to_thread(screen.store.messages, session)), text or info.draft)
         screen.flash.say("The other window has closed this chat: it was read anew and can be written to.", stay=True)
 
     async def _show(self, chat: Chat, draft: str) -> None:
@@ -154,7 +161,7 @@ class Chats:
 
     async def keep_draft(self) -> None:
         """Stores what is typed and not sent; a new chat is stored for its draft's sake."""
-        screen, text = self._screen, self._screen.prompt.message
+        screen, text = self._screen, self._screen.turns.left()
         if (screen.chat.session is None or self.elsewhere is not None) and not text.strip():
             return
         if self.elsewhere is None:
@@ -183,13 +190,20 @@ class Chats:
         await self.refresh()
         screen.flash.say(f"{'No longer kept' if info.pinned else 'Kept'} on top: {info.title or 'untitled'}")
 
-    async def fork(self) -> None:
-        """Copies the shown branch into a new chat and shows that; what is typed goes along."""
+    async def fork(self, turn: Turn | None = None) -> None:
+        """Copies the branch up to a message, or the shown one, into a new chat and shows that.
+
+        What is typed goes along.
+        """
         screen = self._screen
-        session, text = screen.chat.session, screen.prompt.message
+        session = screen.chat.session
         if session is None:
             raise UserError("This chat is empty: there is nothing to fork.")
-        copy = await asyncio.wrap_future(screen.store.fork(session))
+        if turn is not None and turn.live:
+            raise UserError("This reply is being written: esc stops it, then it can be forked.")
+        screen.turns.leave_edit()
+        text = screen.prompt.message
+        copy = await asyncio.wrap_future(screen.store.fork(session, turn.ref if turn is not None else None))
         screen.prompt.load_message("")
         await self.open(copy)
         screen.prompt.load_message(text)
@@ -207,6 +221,7 @@ class Chats:
         run = screen.replies.running
         if run is not None and run.chat.session == session:
             screen.replies.stop()
+        screen.turns.forget(session)
         await asyncio.wrap_future(screen.store.delete(session))
         self._deleted.append(session)
         if session == screen.chat.session:

@@ -29,6 +29,7 @@ from .prompt_commands import PromptCommands
 from .screens.rename import RenameScreen
 from .screens.text_screen import TextScreen
 from .terminal_commands import TerminalCommands
+from .turn_commands import TurnCommands
 
 if TYPE_CHECKING:
     from .screens.chat import ChatScreen
@@ -38,7 +39,7 @@ _QUIT_SECONDS = 2.0  # within which ctrl+c must be pressed again
 _PLAN_WIDTH = 78
 
 
-class Commands(LibraryCommands, PromptCommands, OptionsCommands, ModelCommands, TerminalCommands):
+class Commands(TurnCommands, LibraryCommands, PromptCommands, OptionsCommands, ModelCommands, TerminalCommands):
     """The chat screen's actions. An error for the person is shown as one sentence."""
 
     def __init__(self, screen: ChatScreen, modes: Modes) -> None:
@@ -103,6 +104,10 @@ class Commands(LibraryCommands, PromptCommands, OptionsCommands, ModelCommands, 
         screen = self._screen
         if screen.panels.close_over():
             screen.prompt.focus()
+        elif screen.turns.leave_edit():
+            pass
+        elif screen.turns.take_back():
+            screen.flash.say("Taken back; esc again stops the reply." if screen.turns.busy else "Taken back.")
         elif not self._stop():
             screen.flash.clear()
             screen.prompt.focus()
@@ -152,23 +157,6 @@ class Commands(LibraryCommands, PromptCommands, OptionsCommands, ModelCommands, 
 
     def do_page_down(self, _: str) -> None:
         self._screen.transcript.scroll_page_down(animate=False)
-
-    def do_line_up(self, _: str) -> None:
-        self._screen.transcript.scroll_up(animate=False)
-
-    def do_line_down(self, _: str) -> None:
-        self._screen.transcript.scroll_down(animate=False)
-
-    def do_top(self, _: str) -> None:
-        self._screen.transcript.scroll_home(animate=False)
-
-    def do_follow(self, _: str) -> None:
-        self._screen.transcript.follow()
-
-    do_follow_here = do_follow
-
-    def do_think(self, _: str) -> None:
-        self._screen.transcript.fold_thinking()
 
     # Panels and pages
 
@@ -295,14 +283,6 @@ class Commands(LibraryCommands, PromptCommands, OptionsCommands, ModelCommands, 
             text = edit(prompt.text)
         if text is not None:
             prompt.clear_and_insert(text)
-
-    def do_copy(self, _: str) -> None:
-        reply = self._screen.chat.last_reply()
-        if reply is None:
-            raise UserError("There is no reply to copy yet.")
-        self.copy(reply.text, "The last reply")
-
-    do_copy_here = do_copy
 
     def copy(self, text: str, what: str) -> None:
         """Copies a text, and says what was done with it."""

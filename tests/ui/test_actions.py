@@ -107,7 +107,7 @@ def test_two_slashes_become_one() -> None:
 
 
 def test_completions() -> None:
-    assert [a.slash for a in completions("/e")] == ["editor", "end", "engine", "export"]
+    assert [a.slash for a in completions("/e")] == ["edit", "editor", "end", "engine", "export"]
     assert len(completions("/")) == len(BY_SLASH)
     assert completions("hello") == completions("/etc/") == completions("") == []
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 
 from strata_tui.engine.events import LoadProgress, Message, Notice, PromptProgress, TextDelta
-from strata_tui.sessions.rows import Role, Status
+from strata_tui.sessions.rows import MessageRow, Role, SessionInfo, Status
 from strata_tui.ui.chat import Chat, Turn
 from strata_tui.ui.joined import joined
 from strata_tui.ui.panels import CHATS, ENGINE, Panels
 from strata_tui.ui.widgets.chats_panel import group_of
 from strata_tui.ui.widgets.load_bar import load_text
+from strata_tui.ui.widgets.message_head import branch_text, head_text
 from strata_tui.ui.widgets.message_view import foot_text
+from strata_tui.ui.widgets.queued_view import queued_text
+from strata_tui.ui.widgets.thinking_view import last_lines, thinking_title
 from strata_tui.ui.widgets.too_small import too_small_text
 
 
@@ -57,6 +60,45 @@ def test_the_engine_gets_alternating_turns_without_thinking() -> None:
     assert chat.last_reply() is chat.turns[3]
 
 
+def test_branches_of_a_chat() -> None:
+    chat = Chat()
+    one, two = (Turn(Role.USER, text, 0.0) for text in ("one", "two"))
+    replies = [Turn(Role.ASSISTANT, text, 0.0) for text in "abc"]
+    chat.add(one, chat.root)
+    chat.add(replies[0], one)
+    chat.add(two, replies[0])
+    chat.add(replies[1], two)
+    assert chat.turns == [one, replies[0], two, replies[1]] and chat.end is replies[1]
+    shown = chat.turns
+    chat.add(replies[2], two)
+    assert chat.turns == [one, replies[0], two, replies[2]] and chat.turns is shown
+    assert replies[1].siblings == replies[2].siblings == two.below
+    other = chat.add_user("other", 1.0, 7, chat.root)
+    assert chat.turns == [other] and one.siblings == [one, other] and chat.title == "other"
+    chat.show(replies[1])
+    chat.show(other)
+    chat.show_through(one)
+    assert chat.end is replies[1]  # the branch shown last, not the newest
+    chat.show(chat.root)
+    assert chat.turns == [] and chat.end is chat.root
+    assert [m.text for m in chat.messages(replies[2])] == ["one", "a", "two", "c"]
+
+
+def test_a_stored_chat_with_branches() -> None:
+    def row(number: int, above: int | None, role: Role) -> MessageRow:
+        return MessageRow(number, 5, above, role, str(number), "", Status.DONE, "", "", None, None, None, 0.0, 0.0)
+
+    user, reply = Role.USER, Role.ASSISTANT
+    rows = [row(3, 2, user), row(2, 1, reply), row(1, None, user), row(4, 1, reply), row(5, None, user)]
+    info = SessionInfo(5, "t", 0.0, 0.0, "", "s", "", 2, None, 5)
+    chat = Chat.of(info, rows)
+    assert [t.ref for t in chat.turns] == [1, 2]
+    assert [t.ref for t in chat.root.below] == [1, 5] and [t.ref for t in chat.turns[1].siblings] == [2, 4]
+    assert [branch_text(t) for t in chat.turns] == ["‹ 1 of 2 ›"] * 2
+    chat.show_through(chat.turns[0])
+    assert [t.ref for t in chat.turns] == [1, 2, 3]
+
+
 def test_panels_are_beside_where_there_is_room_and_over_where_not() -> None:
     changes: list[None] = []
     panels = Panels({ENGINE: True, CHATS: True}, lambda: changes.append(None))
@@ -92,6 +134,39 @@ def test_load_text() -> None:
     assert "1 408 / 5 632 slots" in slots and "25 %" in slots and len(slots) <= 80
     unknown = load_text(LoadProgress("opening", 0, 0), 80).plain  # how much there is, is not known yet
     assert "opening" in unknown and "esc stops" in unknown and "%" not in unknown
+
+
+def test_what_waits_is_a_line_each_and_says_how_to_take_it_back() -> None:
+    assert queued_text(["one"], 60).plain.split() == ["queued", "one", *"esc takes it back".split()]
+    text = queued_text(["first\nmore", "words " * 30, "third", "fourth"], 70).plain
+    lines = text.split("\n")
+    assert len(lines) == 3 and all(len(line) <= 70 for line in lines)
+    assert lines[0] == " queued first more" and lines[2].endswith("4 wait, esc takes the last back")
+
+
+def test_heads_fit_their_width() -> None:
+    turn = Turn(Role.ASSISTANT, "x", 0.0, model="a model with a very long name")
+    assert len(head_text(turn, 24).plain) == 24 and "…" in head_text(turn, 24).plain
+    chat = Chat()
+    for _ in range(3):
+        chat.add(Turn(Role.USER, "x", 0.0), chat.root)
+    text = head_text(chat.turns[0], 40).plain
+    assert len(text) == 40 and text.startswith("You  ") and "‹ 3 of 3 ›  " in text
+
+
+def test_thinking_titles() -> None:
+    assert thinking_title(True, False, None, 0) == "▾ Thinking"
+    assert thinking_title(True, False, 1.5, 12) == "▾ Thinking  1.50 s, 12 tokens"
+    assert thinking_title(False, False, 6.1, 412) == "▸ Thought for 6.10 s, 412 tokens"
+    assert thinking_title(False, True, None, 1) == "▾ Thought  1 token"
+
+
+def test_the_last_lines_of_thinking_are_wrapped_and_clean() -> None:
+    text = "".join(f"line {n} \x1b[31m{'x' * 30}\n" for n in range(400))
+    lines = last_lines(text, 20).plain.split("\n")
+    assert len(lines) == 6 and all(len(line) <= 20 for line in lines)
+    assert "".join(lines).endswith("line 399" + "x" * 30) and "\x1b" not in "".join(lines)
+    assert last_lines("", 20).plain == ""
 
 
 def test_the_needed_and_the_actual_size() -> None:

@@ -3,17 +3,15 @@ from __future__ import annotations
 import random
 
 import pytest
-from textual.app import App, ComposeResult
-from textual.pilot import Pilot
 from textual.widgets import Static
 
 from strata_tui.render.chunks import compile_chunks
 from strata_tui.sessions.rows import Role, Status
 from strata_tui.ui.chat import Turn
-from strata_tui.ui.screens.chat import ChatScreen
-from strata_tui.ui.themes import load_themes, own_folder
-from strata_tui.ui.widgets.message_view import MessageView
-from strata_tui.ui.widgets.transcript import BATCH, WINDOW, Transcript
+from strata_tui.ui.widgets.chunks import Piece
+from strata_tui.ui.widgets.message_window import BATCH, WINDOW
+
+from .transcript_app import TranscriptApp, body, filled, live, settled, turns
 
 REPLY = """Some *text* first, as in [the list][1], whose address comes last:
 
@@ -33,64 +31,6 @@ for slot in arena:
 """
 
 
-class TranscriptApp(App[None]):
-    CSS_PATH = ChatScreen.CSS_PATH
-
-    def __init__(self, turns: list[Turn]) -> None:
-        super().__init__()
-        self.turns = turns
-        self.unseen = 0
-
-    def compose(self) -> ComposeResult:
-        yield Transcript()
-
-    async def on_mount(self) -> None:
-        for theme in load_themes([own_folder()]).themes.values():
-            self.register_theme(theme)
-        await self.transcript.show(self.turns)
-
-    @property
-    def transcript(self) -> Transcript:
-        return self.query_one(Transcript)
-
-    @property
-    def views(self) -> list[MessageView]:
-        return list(self.query(MessageView))
-
-    def on_transcript_unseen(self, event: Transcript.Unseen) -> None:
-        self.unseen = event.lines
-
-
-@pytest.fixture
-def css(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Style sheets are found beside the chat screen."""
-    from pathlib import Path
-
-    import strata_tui.ui.screens.chat as module
-
-    folder = Path(module.__file__).parent
-    monkeypatch.setattr(TranscriptApp, "CSS_PATH", [folder / path for path in ChatScreen.CSS_PATH])
-
-
-def turns(count: int) -> list[Turn]:
-    return [Turn(Role.USER if i % 2 == 0 else Role.ASSISTANT, f"message {i}\n\nmore of it", 0.0) for i in range(count)]
-
-
-def live() -> Turn:
-    return Turn(Role.ASSISTANT, "", 0.0, live=True, status=Status.RUNNING)
-
-
-def body(view: MessageView) -> list[str]:
-    return [str(s.content) for s in view.query(".message-body Static").results(Static)]
-
-
-async def settled(app: TranscriptApp, pilot: Pilot[None]) -> None:
-    await pilot.pause(0.05)
-    app.transcript.settle()
-    await pilot.pause()
-
-
-@pytest.mark.usefixtures("css")
 @pytest.mark.parametrize("seed", range(6))
 async def test_a_streamed_reply_ends_as_the_one_shot_render(seed: int) -> None:
     rng = random.Random(seed)
@@ -112,13 +52,13 @@ async def test_a_streamed_reply_ends_as_the_one_shot_render(seed: int) -> None:
         assert body(app.views[1]) == [str(c) for c in compile_chunks(REPLY, app.transcript.text_width)]
 
 
-@pytest.mark.usefixtures("css")
 async def test_text_that_comes_before_the_view_is_ready_is_not_lost_or_doubled() -> None:
     turn = live()
     app = TranscriptApp([])
     async with app.run_test(size=(90, 30)) as pilot:
         turn.text = "first "
-        adding = app.transcript.add(turn)
+        app.turns.append(turn)
+        adding = app.transcript.refresh_turns(follow=True)
         turn.text += "second"
         await adding
         turn.live = False
@@ -127,11 +67,10 @@ async def test_text_that_comes_before_the_view_is_ready_is_not_lost_or_doubled()
         assert body(app.views[0]) == ["first second"]
 
 
-@pytest.mark.usefixtures("css")
 async def test_long_chats_mount_a_window_and_load_the_rest_on_scrolling() -> None:
     app = TranscriptApp(turns(57))
     async with app.run_test(size=(90, 30)) as pilot:
-        await settled(app, pilot)
+        await filled(app, pilot)
         assert len(app.views) == WINDOW
         assert app.transcript.is_vertical_scroll_end
         top = app.views[0].turn.text
@@ -149,11 +88,11 @@ async def test_long_chats_mount_a_window_and_load_the_rest_on_scrolling() -> Non
         assert not app.query_one("#earlier").display
 
 
-@pytest.mark.usefixtures("css")
 async def test_it_follows_only_while_the_end_is_shown() -> None:
     turn = live()
     app = TranscriptApp([*turns(12), turn])
     async with app.run_test(size=(90, 30)) as pilot:
+        await filled(app, pilot)
         view = app.views[-1]
 
         async def grow(text: str) -> None:
@@ -177,7 +116,6 @@ async def test_it_follows_only_while_the_end_is_shown() -> None:
         assert app.transcript.is_vertical_scroll_end
 
 
-@pytest.mark.usefixtures("css")
 async def test_scrolling_a_short_chat_does_not_keep_it_from_following() -> None:
     turn = live()
     app = TranscriptApp([turn])
@@ -191,7 +129,6 @@ async def test_scrolling_a_short_chat_does_not_keep_it_from_following() -> None:
         assert app.transcript.is_vertical_scroll_end and app.transcript.max_scroll_y > 0
 
 
-@pytest.mark.usefixtures("css")
 async def test_a_resize_lays_tables_out_again_and_loses_nothing() -> None:
     turn = live()
     app = TranscriptApp([Turn(Role.ASSISTANT, REPLY, 0.0), turn])
@@ -210,28 +147,36 @@ async def test_a_resize_lays_tables_out_again_and_loses_nothing() -> None:
         assert body(app.views[1]) == wanted
 
 
-@pytest.mark.usefixtures("css")
 async def test_thinking_is_live_and_folds_when_the_reply_begins() -> None:
     turn = live()
     app = TranscriptApp([turn])
     async with app.run_test(size=(90, 30)) as pilot:
-        turn.thinking, turn.thinking_seconds = "so \x1b[31mmany\n" * 20, 2.0
+        turn.thinking = "".join(f"so \x1b[31mmany {n}\n" for n in range(20))
         app.views[0].sync()
         await settled(app, pilot)
-        box = app.query_one(".thinking-box")
-        assert box.display and box.size.height == 6
-        assert "\x1b" not in str(app.query_one(".thinking-text", Static).content)
-        turn.text = "done"
+        box = app.query_one(".thinking-box", Static)
+
+        def whole() -> int:
+            return sum(piece.size.height for piece in app.query(Piece) if piece.parent is box.parent and piece.display)
+
+        assert box.display and box.size.height == 6 and whole() == 0
+        assert str(box.content) == "\n".join(f"so many {n}" for n in range(14, 20))
+        app.views[0].fold(False)
+        turn.thinking += "and more"
         app.views[0].sync()
         await settled(app, pilot)
-        assert not box.display and not app.views[0].unfolded
+        assert whole() == 21 and not box.display
+        app.views[0].fold(True)
+        turn.text, turn.thinking_seconds, turn.thinking_tokens = "done", 2.0, 412
+        app.views[0].sync()
+        await settled(app, pilot)
+        assert not box.display and whole() == 0 and not app.views[0].unfolded
         app.transcript.fold_thinking()
         await settled(app, pilot)
-        assert box.display and box.size.height > 6
-        assert "Thought for 2.00 s" in str(app.query_one(".thinking-title", Static).content)
+        assert whole() == 21
+        assert "Thought for 2.00 s, 412 tokens" in str(app.query_one(".thinking-title", Static).content)
 
 
-@pytest.mark.usefixtures("css")
 async def test_a_persons_text_is_shown_as_typed_without_control_characters() -> None:
     app = TranscriptApp([Turn(Role.USER, "[b]*not* bold[/b]\x1b]0;title\x07 \x9b5m", 0.0)])
     async with app.run_test(size=(90, 30)):

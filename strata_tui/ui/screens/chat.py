@@ -23,7 +23,6 @@ from ...config import ChatOptions
 from ...engine.engine import Engine
 from ...engine.events import (
     Event,
-    FinishReason,
     Loaded,
     LoadFailed,
     LoadProgress,
@@ -38,8 +37,8 @@ from ...engine.events import (
 )
 from ...errors import UserError
 from ...sessions.store import Store
-from ..actions import Where, as_message, bindings, parse_slash
-from ..chat import Chat, RunningReply
+from ..actions import Where, bindings, parse_slash
+from ..chat import Chat
 from ..commands import Commands
 from ..completer import Completer
 from ..joined import joined
@@ -50,6 +49,7 @@ from ..panels import CHATS, ENGINE, Panels
 from ..replies import Replies
 from ..shelf import Shelf
 from ..status_text import Activity
+from ..turns import Turns
 from ..welcome_text import welcome_text
 from ..widgets.attachments_bar import AttachmentsBar
 from ..widgets.chats_panel import ChatsPanel
@@ -57,7 +57,9 @@ from ..widgets.engine_panel import EnginePanel
 from ..widgets.flash import Flash
 from ..widgets.load_bar import LoadBar
 from ..widgets.menu import Menu
+from ..widgets.message_head import MessageHead
 from ..widgets.prompt import Prompt
+from ..widgets.queued_view import QueuedView
 from ..widgets.status_line import StatusLine
 from ..widgets.title_bar import TitleBar
 from ..widgets.too_small import MIN_HEIGHT, MIN_WIDTH, TooSmall
@@ -70,9 +72,11 @@ _WIDGETS = (
     "transcript",
     "message_view",
     "thinking_view",
+    "message_head",
     "engine_panel",
     "load_bar",
     "flash",
+    "queued_view",
     "status_line",
     "menu",
     "attachments_bar",
@@ -108,6 +112,7 @@ class ChatScreen(Screen[None]):
         self.shelf = Shelf(options.given.sections.folders, options.settings.model, options.engine, self._held)
         self.loader = Loader(engine, options.model, self._told.append)
         self.replies = Replies(engine, store)
+        self.turns = Turns(self)
         self.panels = Panels({ENGINE: options.settings.panel, CHATS: options.settings.sidebar}, self._show_panels)
         self.commands = Commands(self, options.engine.modes)
         self.completer = Completer(self, self.commands.sources)
@@ -133,6 +138,7 @@ class ChatScreen(Screen[None]):
         yield LoadBar(id="pull", stops="/pull stop ends it")
         yield Flash(id="flash")
         yield StatusLine(id="status")
+        yield QueuedView(id="queued")
         menu = Menu(id="menu")
         yield menu
         yield AttachmentsBar(id="attachments")
@@ -142,7 +148,7 @@ class ChatScreen(Screen[None]):
 
     async def on_mount(self) -> None:
         self.prompt.focus()
-        self.set_interval(_DRAIN_SECONDS, self._drain)
+        self.set_interval(_DRAIN_SECONDS, self.drain)
         self.set_interval(_SAMPLE_SECONDS, self._sample)
         self.show_title()
         self.show_welcome()
@@ -164,6 +170,10 @@ class ChatScreen(Screen[None]):
     @property
     def attachments(self) -> AttachmentsBar:
         return self.query_one("#attachments", AttachmentsBar)
+
+    @property
+    def queued(self) -> QueuedView:
+        return self.query_one("#queued", QueuedView)
 
     @property
     def transcript(self) -> Transcript:
@@ -260,57 +270,27 @@ class ChatScreen(Screen[None]):
         text = event.text
         command = parse_slash(text)
         if command is None:
-            refusal = self._refusal()
-            if refusal:
-                self._hand_back(text, refusal, stay=False)
-            else:
-                self.flash.clear()
-                self.run_worker(self._send(text), group="send")
+            self.turns.submit(text)
         elif command.action is None:
             news = f"There is no command {command.name}; /help lists them, // sends it as text."
-            self._hand_back(text, news)
+            self.turns.hand_back(text, news)
         else:
             self.flash.clear()
             await self.commands.perform(command.action.id, command.argument)
 
-    def _hand_back(self, text: str, why: str, stay: bool = True) -> None:
-        self.prompt.put_back(text)
-        self.flash.say(why, error=True, stay=stay)
+    @on(Prompt.Recalled)
+    def _recalled(self) -> None:
+        if not self.commands.recall():
+            self.prompt.show_older()
 
-    def _refusal(self) -> str:
-        """Why a message cannot be sent now, or nothing."""
-        if self._leaving:
-            return "The program is ending. Your text is kept."
-        if self.replies.busy:
-            return "A reply is running: esc stops it. Your text is kept."
-        if self.loader.loading:
-            return "The model is still loading. Your text is kept."
-        if self.model is None:
-            return "No model is loaded: /open loads one. Your text is kept."
-        if self.commands.chats.elsewhere is not None:
-            self.run_worker(self.commands.chats.retry(), group="retry")
-            return f"{self.commands.chats.read_only()} /fork goes on in a copy. Your text is kept."
-        return ""
-
-    async def _send(self, text: str) -> None:
-        chat, model = self.chat, self.model
-        try:
-            run = await self.replies.send(
-                chat, as_message(text), model.name if model else "", self.options.sampling(chat)
-            )
-        except UserError as error:
-            self._hand_back(text, f"Not sent: {error}")
-            return
-        if chat is self.chat:
-            await self.transcript.add(run.user)
-            await self.transcript.add(run.turn)
-            self.show_title()
-        self.sample_now()
-        await self.commands.chats.refresh()
+    @on(MessageHead.BranchClicked)
+    async def _branch_clicked(self, event: MessageHead.BranchClicked) -> None:
+        await self.commands.switch_branch(event.turn, event.step)
 
     # What the engine says
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
+        """Takes what the engine has said since."""
         told = [self._told.popleft() for _ in range(len(self._told))]
         for event in joined([*told, *self.engine.drain()]):
             self._handle(event)
@@ -331,7 +311,7 @@ class ChatScreen(Screen[None]):
             case ReplyDone():
                 run = self.replies.finish(event)
                 if run is not None:
-                    self.run_worker(self._finished(run, event), group="finish")
+                    self.run_worker(self.turns.finished(run, event), group="finish")
             case LoadProgress():
                 self.query_one("#load", LoadBar).show(event)
             case Loaded():
@@ -341,6 +321,7 @@ class ChatScreen(Screen[None]):
                 self.failure = "" if event.cancelled else event.message
                 self._show_model(None, ())
                 text = "The load was stopped; /open starts it again." if event.cancelled else event.message
+                self.turns.load_failed()
                 self.flash.say(text, error=not event.cancelled, stay=True)
             case ModesChanged():
                 self.sample_now()
@@ -352,6 +333,7 @@ class ChatScreen(Screen[None]):
         self.failure = ""
         self.engine_panel.forget()
         self._show_model(event.model, event.plan)
+        self.turns.go_ahead()
         if event.notices:
             self.flash.say("  ".join(event.notices), stay=True)
 
@@ -364,20 +346,6 @@ class ChatScreen(Screen[None]):
         self.show_welcome()
         self.sample_now()
 
-    async def _finished(self, run: RunningReply, event: ReplyDone) -> None:
-        if event.reason is FinishReason.TOO_LONG:
-            if run.chat is self.chat:
-                await self.transcript.show(self.chat.turns)
-            self._hand_back(run.user.text, event.message or "The message does not fit the context.")
-        elif (view := self.transcript.view_of(run.turn)) is not None:
-            self.transcript.before_growth()
-            view.sync()
-            self.transcript.settle()
-        if event.reason is FinishReason.ERROR:
-            self.flash.say(event.message or "The reply ended with an error.", error=True)
-        self.sample_now()
-        await self.commands.chats.refresh()
-
     # Numbers
 
     def _sample(self) -> None:
@@ -388,6 +356,8 @@ class ChatScreen(Screen[None]):
     def sample_now(self) -> None:
         """Reads the engine's last snapshot and shows it."""
         self.snapshot = self.engine.snapshot()
+        if self.snapshot.reply is not None:
+            self.replies.count_thinking(self.snapshot.reply.thinking_tokens)
         self.engine_panel.sample(self.snapshot)
         run = self.replies.running
         activity = Activity(loading=self.loader.loading)
@@ -403,6 +373,7 @@ class ChatScreen(Screen[None]):
         """Shows another chat; a reply that runs goes on in its own."""
         self.chat = chat
         self.show_title()
+        self.turns.chat_shown()
         await self.transcript.show(chat.turns)
         self.show_welcome()
         self.sample_now()
@@ -444,18 +415,9 @@ class ChatScreen(Screen[None]):
     async def _leave(self) -> None:
         self.flash.say("Stopping the engine and storing the chat …", stay=True)
         self.loader.stop()
-        await self._settle_reply()
+        await self.turns.settle()
         with contextlib.suppress(UserError):  # told of already by the store's on_error
             await self.commands.chats.keep_draft()
         await asyncio.to_thread(self.engine.close)
         self.before_exit()
         self.app.exit(0)
-
-    async def _settle_reply(self, timeout: float = 2.0) -> None:
-        """Stops the running reply, waits a little for its end, and stores it either way."""
-        if self.replies.stop():
-            end = time.monotonic() + timeout
-            while self.replies.running is not None and time.monotonic() < end:
-                await asyncio.sleep(0.02)
-                self._drain()
-        self.replies.abandon()

@@ -1,22 +1,24 @@
-"""One message: its role, its thinking, and its text as a few chunks."""
+"""One message: its head, its thinking, its text as a few pieces, and how it ended."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical
+from textual.containers import Vertical
 from textual.content import Content
+from textual.widget import Widget
 from textual.widgets import Static
 
 from ...render.chunks import compile_chunks
-from ...render.stream import StreamingMarkdown, Update
+from ...render.stream import StreamingMarkdown
 from ...sessions.rows import Role, Status
 from ...text import clean, clean_line
 from .. import format as f
 from ..attachments import folded
 from ..chat import Turn
+from .chunks import Chunks
+from .message_head import MessageHead
 from .thinking_view import ThinkingView
 
 _STATUS_WORDS = {
@@ -34,25 +36,21 @@ class MessageView(Vertical):
         super().__init__(classes=turn.role.value)
         self.turn = turn
         self._width = width
+        self._head = MessageHead(turn)
         self._thinking: ThinkingView | None = None
-        self._chunks: list[Static] = []
         self._stream = StreamingMarkdown(width) if turn.live else None
         self._taken = 0  # characters of the turn's text that the stream has
         self._ready = False
-        self._foot = Static(classes="message-foot")
+        self._text = Chunks(self, self._above_text, self._first_chunks())
+        self._foot: Static | None = None
+        self._foot_text = ""
 
     def compose(self) -> ComposeResult:
-        turn = self.turn
-        with Horizontal(classes="message-head"):
-            yield Static(Content.styled(role_name(turn), "bold"), classes="message-role")
-            yield Static(Content(clock(turn.created)), classes="message-time")
-        if turn.thinking:
-            self._thinking = ThinkingView(turn)
+        yield self._head
+        if self.turn.thinking:
+            self._thinking = ThinkingView(self.turn, self._width)
             yield self._thinking
-        with Vertical(classes="message-body"):
-            self._chunks = [Static(chunk) for chunk in self._first_chunks()]
-            yield from self._chunks
-        yield self._foot
+        yield from self._text.pieces
 
     def on_mount(self) -> None:
         self._ready = True
@@ -63,74 +61,71 @@ class MessageView(Vertical):
             return [Content(clean(folded(self.turn.text)))]
         return [] if self._stream is not None else compile_chunks(self.turn.text, self._width)
 
+    def _above_text(self) -> Widget:
+        return self._thinking or self._head
+
     def sync(self) -> None:
         """Shows what the turn has become since; at its end the text is compiled once more as a whole."""
         if not self._ready:
             return  # done on mounting
         turn = self.turn
         if turn.thinking and self._thinking is None:
-            self._thinking = ThinkingView(turn)
-            self.mount(self._thinking, after=self.query_one(".message-head"))
-        if self._thinking is not None:
+            self._thinking = ThinkingView(turn, self._width)
+            self.mount(self._thinking, after=self._head)
+        elif self._thinking is not None:
             self._thinking.sync()
+        if turn.live and self._stream is None:  # it is gone on with
+            self._stream, self._taken = StreamingMarkdown(self._width), 0
         if self._stream is not None:
             piece = turn.text[self._taken :]
             self._taken = len(turn.text)
             if piece:
-                self._apply(self._stream.feed(piece))
+                self._text.apply(self._stream.feed(piece), growing=True)
             if not turn.live:
-                self._apply(self._stream.finish())
+                self._text.apply(self._stream.finish(), growing=False)
                 self._stream = None
-        text = foot_text(turn)
-        self._foot.update(Content(text))
-        self._foot.display = bool(text)
+        self._show_foot(foot_text(turn))
+
+    def _show_foot(self, text: str) -> None:
+        if text == self._foot_text:
+            return
+        self._foot_text = text
+        if self._foot is None:
+            self._foot = Static(Content(text), classes="message-foot")
+            self.mount(self._foot)
+        else:
+            self._foot.update(Content(text))
+            self._foot.display = bool(text)
+
+    def mark_branch(self) -> None:
+        """Draws the head again: there may be another branch."""
+        self._head.refresh()
 
     def lay_out(self, width: int) -> None:
         """Lays the text out for another width."""
         if width == self._width:
             return
         self._width = width
+        if self._thinking is not None and self._ready:
+            self._thinking.lay_out(width)
         if self.turn.role is Role.USER or not self._ready:
             return
         if self._stream is not None:
-            self._apply(self._stream.resize(width))
+            self._text.apply(self._stream.resize(width), growing=True)
         else:
-            chunks = compile_chunks(self.turn.text, width)
-            self._apply(Update(dict(enumerate(chunks)), len(chunks)))
-
-    def _apply(self, update: Update) -> None:
-        for number, content in sorted(update.changed.items()):
-            if number < len(self._chunks):
-                self._chunks[number].update(content)
-            else:
-                self._chunks.append(Static(content))
-                self.query_one(".message-body").mount(self._chunks[-1])
-        gone = self._chunks[update.count :]
-        if gone:
-            del self._chunks[update.count :]
-            self.remove_children(gone)
+            self._text.show(compile_chunks(self.turn.text, width))
 
     # Thinking
 
     @property
     def unfolded(self) -> bool:
-        """Whether thinking is shown here."""
-        return self._thinking is not None and not self._thinking.folded
+        """Whether all of the thinking is shown here."""
+        return self._thinking is not None and self._thinking.unfolded
 
     def fold(self, folded: bool) -> None:
         """Shows or hides the thinking."""
         if self._thinking is not None:
             self._thinking.fold(folded)
-
-
-def role_name(turn: Turn) -> str:
-    """`You`, or the model's name."""
-    return "You" if turn.role is Role.USER else clean_line(turn.model) or "Assistant"
-
-
-def clock(then: float) -> str:
-    """Hours and minutes, local time."""
-    return datetime.fromtimestamp(then).strftime("%H:%M")
 
 
 def foot_text(turn: Turn) -> str:

@@ -61,6 +61,9 @@ class Prompt(TextArea, inherit_bindings=False):
             super().__init__()
             self.submit = submit
 
+    class Recalled(Message):
+        """Up was pressed in an empty prompt."""
+
     class MenuLeft(Message):
         """The menu was closed by a key."""
 
@@ -168,23 +171,33 @@ class Prompt(TextArea, inherit_bindings=False):
         self.focus()
 
     def action_cursor_up(self, select: bool = False) -> None:
-        """Up, and from the first line on to what was sent before."""
-        if not select and self.navigator.is_first_wrapped_line(self.cursor_location):
-            older = self.sent.older(self.message)
-            if older is not None:
-                self.load_message(older)
-                self.move_cursor((0, len(self.document.get_line(0))))
-            return
-        super().action_cursor_up(select)
+        """Up; from the first line on to what was sent before, out of an empty prompt to the messages of the chat."""
+        if select or not self.navigator.is_first_wrapped_line(self.cursor_location):
+            super().action_cursor_up(select)
+        elif self.message or self.sent.shown:
+            self.show_older()
+        else:
+            self.post_message(self.Recalled())
 
     def action_cursor_down(self, select: bool = False) -> None:
         """Down, and from the last line back to what was being written."""
-        if not select and self.navigator.is_last_wrapped_line(self.cursor_location):
-            newer = self.sent.newer(self.message)
-            if newer is not None:
-                self.load_message(newer)
-            return
-        super().action_cursor_down(select)
+        if select or not self.navigator.is_last_wrapped_line(self.cursor_location):
+            super().action_cursor_down(select)
+        else:
+            self.show_newer()
+
+    def show_older(self) -> None:
+        """Shows what was sent before."""
+        older = self.sent.older(self.message)
+        if older is not None:
+            self.load_message(older)
+            self.move_cursor((0, len(self.document.get_line(0))))
+
+    def show_newer(self) -> None:
+        """Shows what was sent after that, at last what was being written."""
+        newer = self.sent.newer(self.message)
+        if newer is not None:
+            self.load_message(newer)
 
     # Text
 
@@ -233,6 +246,12 @@ class Prompt(TextArea, inherit_bindings=False):
         typed = self.text
         self.clear_and_insert(text + ("\n" + typed if typed.strip() else ""))
         self._set_attached([*attached, *self._attached])
+
+    def replace_message(self, message: str) -> None:
+        """Shows another message in the place of this one; undo brings the old text back."""
+        text, attached = parted(message)
+        self.clear_and_insert(text)
+        self._set_attached(attached)
 
     def clear_and_insert(self, text: str) -> None:
         """Replaces all text by `text`; undo brings the old text back."""

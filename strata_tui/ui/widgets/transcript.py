@@ -1,200 +1,146 @@
-"""The chat's messages: the newest ones are mounted, older ones are loaded when scrolled to."""
+"""The chat's messages, one of which is selected while the transcript has the focus."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Vertical, VerticalScroll
-from textual.content import Content
-from textual.message import Message
-from textual.timer import Timer
-from textual.widgets import Static
+from textual.events import Click
+from textual.widget import Widget
 
 from ..actions import Where, bindings
 from ..chat import Turn
 from .message_view import MessageView
-
-WINDOW = 30  # messages mounted when a chat is opened
-BATCH = 10  # older ones mounted at a time
-_MOST = 60  # more than this are cut back to WINDOW while the end is followed
-MAX_WIDTH = 104  # of the text, in cells
-_FOUND_SECONDS = 3.0  # how long a message that was gone to is marked
+from .message_window import MessageWindow
 
 
-class Transcript(VerticalScroll):
-    """Follows the end only while the end is shown; else it counts the lines that came."""
+class Transcript(MessageWindow):
+    """Moves by message; one that is higher than the window is gone through in parts first."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(Where.TRANSCRIPT)]
 
-    class Unseen(Message):
-        """So many lines have come below what is shown; 0: the end is shown."""
-
-        def __init__(self, lines: int) -> None:
-            super().__init__()
-            self.lines = lines
-
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._turns: Sequence[Turn] = ()
-        self._first = 0  # index of the first mounted turn
-        self._views: list[MessageView] = []
-        self._changing = asyncio.Lock()  # one change of what is mounted at a time
-        self._seen = 0  # height of the text when its end was last shown
-        self._unseen = 0
-        self._width = 0
-        self._reflow: Timer | None = None
-
-    def compose(self) -> ComposeResult:
-        with Vertical(id="messages"):
-            yield Static(id="earlier")
-            yield Static(id="welcome")
-
-    def on_mount(self) -> None:
-        self.anchor()
-        self.watch(self, "scroll_y", self._scrolled, init=False)
+        self._selected: Turn | None = None
 
     @property
-    def _messages(self) -> Vertical:
-        return self.query_one("#messages", Vertical)
+    def selected(self) -> Turn | None:
+        """The message that keys are for; None without the focus."""
+        return self._selected if self.has_focus and self._view is not None else None
 
-    # What is shown
+    def select(self, turn: Turn | None, *, scroll: bool = True) -> None:
+        """Selects a mounted message, and scrolls to it if it is not in view."""
+        if (view := self._view) is not None:
+            view.remove_class("-selected")
+        self._selected = turn
+        if (view := self._view) is not None:
+            view.set_class(self.has_focus, "-selected")
+            if scroll:
+                self._bring(view, from_above=False)
 
-    async def show(self, turns: Sequence[Turn]) -> None:
-        """Shows a chat from its end; `turns` is kept and may grow (see `add`)."""
-        async with self._changing:
-            self._turns = turns
-            self._first = max(0, len(turns) - WINDOW)
-            self._width = self.text_width
-            old, self._views = self._views, [MessageView(t, self._width) for t in turns[self._first :]]
-            with self.app.batch_update():
-                await self._messages.remove_children(old)
-                await self._messages.mount_all(self._views)
-                self._mark_earlier()
-            if turns:
+    async def move(self, step: int) -> bool:
+        """Selects the message above (-1) or below (1), or scrolls a part of a high one; false at the very end."""
+        view = self._view
+        if view is None:
+            self._select_visible()
+            return True
+        top, bottom = self._span(view)
+        height = self.scrollable_content_region.height
+        part = max(1, height - 2)
+        if step < 0 and top < self.scroll_y:
+            self.scroll_to(y=max(top, self.scroll_y - part), animate=False, immediate=True)
+            return True
+        if step > 0 and bottom > self.scroll_y + height:
+            self.scroll_to(y=min(bottom - height, self.scroll_y + part), animate=False, immediate=True)
+            return True
+        older = step < 0 and view is self._views[0]
+        if older:
+            await self.load_older()
+        index = self._views.index(view) + step
+        if not 0 <= index < len(self._views):
+            if step > 0:
                 self.follow()
-            else:  # the welcome text is read from its start
-                self.anchor(False)
+            else:
                 self.scroll_home(animate=False)
+            return False
+        self.select(self._views[index].turn, scroll=False)
+        if older:  # after what was in view is in its place again
+            self.call_after_refresh(self._bring, self._views[index], from_above=False)
+        else:
+            self._bring(self._views[index], from_above=step > 0)
+        return True
 
-    async def add(self, turn: Turn) -> None:
-        """Shows a turn that was just added to the turns, and goes to the end."""
-        async with self._changing:
-            view = MessageView(turn, self._width or self.text_width)
-            self._views.append(view)
-            if len(self._views) > _MOST:
-                cut, self._views = self._views[:-WINDOW], self._views[-WINDOW:]
-                self._first += len(cut)
-                await self._messages.remove_children(cut)
-            await self._messages.mount(view)
-            self._mark_earlier()
-            self.follow()
+    def select_first(self) -> None:
+        """To the first mounted message; the scrolling that follows loads older ones."""
+        if self._views:
+            self.select(self._views[0].turn, scroll=False)
+        self.scroll_home(animate=False)
 
-    async def reveal(self, turn: Turn) -> None:
-        """Shows a turn of the chat at the top, marked for a moment; mounts what is between it and the end first."""
-        self.anchor(False)
-        async with self._changing:
-            index = next(n for n, t in enumerate(self._turns) if t is turn)
-            while self._first > index:  # in parts, so that the screen stays alive
-                start = max(index, self._first - 2 * BATCH)
-                views = [MessageView(t, self._width) for t in self._turns[start : self._first]]
-                self._first = start
-                self._views[:0] = views
-                await self._messages.mount_all(views, after=self.query_one("#welcome"))
-            self._mark_earlier()
-        view = self.view_of(turn)
-        assert view is not None
+    def select_last(self) -> None:
+        """To the end, which is followed."""
+        if self._views:
+            self.select(self._views[-1].turn, scroll=False)
+        self.follow()
 
-        def go() -> None:
-            self.scroll_to_widget(view, animate=False, top=True, immediate=True)
-            view.add_class("-found")
-            self.set_timer(_FOUND_SECONDS, lambda: view.remove_class("-found"))
+    def fold_selected(self) -> None:
+        """Folds or unfolds the selected message's thinking."""
+        if (view := self._view) is not None:
+            self.before_growth()
+            view.fold(view.unfolded)
 
-        self.call_after_refresh(go)
-
-    def view_of(self, turn: Turn) -> MessageView | None:
-        """The mounted view of a turn; newest first, because that is what is asked for."""
-        return next((v for v in reversed(self._views) if v.turn is turn), None)
-
-    def welcome(self, text: Content) -> None:
-        """What stands in an empty chat."""
-        self.query_one("#welcome", Static).update(text)
-
-    def fold_thinking(self) -> None:
-        """Folds all thinking if any is unfolded, else unfolds all."""
-        self.before_growth()
-        fold = any(view.unfolded for view in self._views)
-        for view in self._views:
-            view.fold(fold)
-
-    # Following
-
-    def follow(self) -> None:
-        """To the end, and stay there."""
-        self.anchor()
-        self.settle()
-
-    def before_growth(self) -> None:
-        """Call before text is added: keeps the end in view if it is in view now."""
-        if self.is_vertical_scroll_end:
-            self.anchor()
-
-    def settle(self) -> None:
-        """Call after changes and from a timer: tells how many lines came below what is shown."""
-        height = self.virtual_size.height
-        if self.is_vertical_scroll_end:
-            self._seen = height
-        unseen = max(0, height - self._seen) if self._turns else 0
-        if unseen != self._unseen:
-            self._unseen = unseen
-            self.post_message(self.Unseen(unseen))
-
-    def _scrolled(self) -> None:
-        if self.scroll_y <= 0 and self._first > 0 and not self._changing.locked() and self.max_scroll_y > 0:
-            self.run_worker(self._load_older(), group="older")
-
-    async def _load_older(self) -> None:
-        async with self._changing:
-            if self._first == 0:
-                return
-            start = max(0, self._first - BATCH)
-            views = [MessageView(t, self._width) for t in self._turns[start : self._first]]
-            self._first = start
-            self._views[:0] = views
-            height, place = self.virtual_size.height, self.scroll_y
-            await self._messages.mount_all(views, after=self.query_one("#welcome"))
-            self._mark_earlier()
-
-        def stay() -> None:
-            added = self.virtual_size.height - height
-            self._seen += added
-            self.scroll_to(y=place + added, animate=False, immediate=True)
-
-        self.call_after_refresh(stay)
-
-    def _mark_earlier(self) -> None:
-        earlier = self.query_one("#earlier", Static)
-        earlier.display = self._first > 0
-        earlier.update(Content(f"▲ {self._first} earlier messages"))
-        self.query_one("#welcome").display = not self._turns
-
-    # Width
+    # Inside
 
     @property
-    def text_width(self) -> int:
-        """Cells for a message's text."""
-        return max(20, min(MAX_WIDTH, self.scrollable_content_region.width) - 2)
+    def _view(self) -> MessageView | None:
+        return None if self._selected is None else self.view_of(self._selected)
 
-    def on_resize(self) -> None:
-        if self._reflow is not None:
-            self._reflow.stop()
-        self._reflow = self.set_timer(0.1, self._new_width)
+    def _select_visible(self) -> None:
+        """Selects the last message that is in view."""
+        end = self.scroll_y + self.scrollable_content_region.height
+        shown = [view for view in self._views if self._span(view)[0] < end]
+        if shown:
+            self.select(shown[-1].turn, scroll=False)
 
-    def _new_width(self) -> None:
-        if self.text_width != self._width:
-            self._width = self.text_width
-            for view in self._views:
-                view.lay_out(self._width)
+    def _span(self, view: MessageView) -> tuple[int, int]:
+        """First line of a message, and the one past its last, counted from the start of what is mounted."""
+        top = self._messages.virtual_region.y + view.virtual_region.y
+        return top, top + view.virtual_region.height
+
+    def _bring(self, view: MessageView, *, from_above: bool) -> None:
+        """Scrolls as little as needed to have a message in view; of a high one, the part nearest to the last one."""
+
+        def bring() -> None:
+            top, bottom = self._span(view)
+            height = self.scrollable_content_region.height
+            if bottom - top > height:
+                place = top if from_above else bottom - height
+            elif top < self.scroll_y:
+                place = top
+            elif bottom > self.scroll_y + height:
+                place = bottom - height
+            else:
+                return
+            self.scroll_to(y=place, animate=False, immediate=True)
+
+        if view.virtual_region.height:
+            bring()
+        else:  # just mounted
+            self.call_after_refresh(bring)
+
+    def on_focus(self) -> None:
+        if self._view is None:
+            self._select_visible()
+        if (view := self._view) is not None:  # the widget has the focus once this is done
+            view.add_class("-selected")
+
+    def on_blur(self) -> None:
+        if (view := self._view) is not None:
+            view.remove_class("-selected")
+        self._selected = None
+
+    def on_click(self, event: Click) -> None:
+        widget: Widget | None = event.widget
+        while widget is not None and not isinstance(widget, MessageView):
+            widget = widget.parent if isinstance(widget.parent, Widget) else None
+        if widget is not None:
+            self.select(widget.turn, scroll=False)

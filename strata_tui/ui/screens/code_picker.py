@@ -1,0 +1,68 @@
+"""Which code block of a message to copy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from ...render import CodeBlock
+from ...text import clean_line
+
+
+class CodePicker(ModalScreen[CodeBlock | None]):
+    """A list of code blocks; enter, or a digit, chooses."""
+
+    CSS_PATH: ClassVar[list[str | PurePath]] = ["code_picker.tcss"]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(None)", "close"),
+        Binding("j", "move(1)", "down", show=False),
+        Binding("k", "move(-1)", "up", show=False),
+        *(Binding(str(n), f"pick({n})", show=False) for n in range(1, 10)),
+    ]
+
+    def __init__(self, blocks: Sequence[CodeBlock]) -> None:
+        super().__init__()
+        self._blocks = blocks
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="section", id="code-blocks") as box:
+            box.border_title = "Copy which code block?"
+            box.border_subtitle = "enter or its number copies, esc closes"
+            yield OptionList(*(Option(block_text(n, b)) for n, b in enumerate(self._blocks, 1)), compact=True)
+
+    @on(OptionList.OptionSelected)
+    def _chosen(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(self._blocks[event.option_index])
+
+    def action_move(self, step: int) -> None:
+        """Up or down."""
+        chosen = self.query_one(OptionList)
+        if step > 0:
+            chosen.action_cursor_down()
+        else:
+            chosen.action_cursor_up()
+
+    def action_pick(self, number: int) -> None:
+        """The block of that number."""
+        if number <= len(self._blocks):
+            self.dismiss(self._blocks[number - 1])
+
+
+def block_text(number: int, block: CodeBlock) -> Content:
+    """One line: number, language, lines, and how it begins."""
+    lines = block.code.split("\n")
+    begin = next((clean_line(line) for line in lines if line.strip()), "")
+    count = f"{len(lines)} line{'s' if len(lines) > 1 else ''}"
+    return Content.assemble(
+        f"{number:>2}  ", (f"{clean_line(block.language or 'text'):<10} ", "$accent"), f"{count:<10} ", (begin, "dim")
+    )

@@ -1,0 +1,77 @@
+"""The first line of a message: who, which of several branches, when."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from textual.content import Content
+from textual.events import Click
+from textual.message import Message
+from textual.widget import Widget
+
+from ...sessions.rows import Role
+from ...text import clean_line
+from ..chat import Turn
+
+_GAP = "  "
+
+
+class MessageHead(Widget):
+    """One widget, drawn for its width. A click on `‹ 2 of 3 ›` goes to the branch before or after."""
+
+    class BranchClicked(Message):
+        """`step`: -1 or 1."""
+
+        def __init__(self, turn: Turn, step: int) -> None:
+            super().__init__()
+            self.turn = turn
+            self.step = step
+
+    def __init__(self, turn: Turn) -> None:
+        super().__init__()
+        self._turn = turn
+
+    def render(self) -> Content:
+        return head_text(self._turn, self.size.width)
+
+    def on_click(self, event: Click) -> None:
+        branch = branch_text(self._turn)
+        start = self.size.width - len(_right(self._turn))
+        if 0 <= event.x - start < len(branch):
+            self.post_message(self.BranchClicked(self._turn, -1 if event.x - start < len(branch) / 2 else 1))
+
+
+def head_text(turn: Turn, width: int) -> Content:
+    """The role's name on the left, the branch and the time on the right."""
+    color = "$accent" if turn.role is Role.USER else "$primary"
+    right = _right(turn)
+    branch = branch_text(turn)
+    name = Content(role_name(turn)).truncate(max(1, width - len(right) - 1), ellipsis=True)
+    gap = max(1, width - name.cell_length - len(right))
+    return Content.assemble(
+        name.stylize(f"bold {color}"),
+        " " * gap,
+        (branch, "$accent"),
+        (right[len(branch) :], "$secondary"),
+    )
+
+
+def _right(turn: Turn) -> str:
+    branch = branch_text(turn)
+    return branch + (_GAP if branch else "") + clock(turn.created)
+
+
+def role_name(turn: Turn) -> str:
+    """`You`, or the model's name."""
+    return "You" if turn.role is Role.USER else clean_line(turn.model) or "Assistant"
+
+
+def clock(then: float) -> str:
+    """Hours and minutes, local time."""
+    return datetime.fromtimestamp(then).strftime("%H:%M")
+
+
+def branch_text(turn: Turn) -> str:
+    """`‹ 2 of 3 ›`, or nothing where there are no other branches."""
+    siblings = turn.siblings
+    return f"‹ {siblings.index(turn) + 1} of {len(siblings)} ›" if len(siblings) > 1 else ""

@@ -1,0 +1,221 @@
+"""The newest messages of a chat are mounted, older ones are loaded when scrolled to; the end is followed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.message import Message
+from textual.timer import Timer
+from textual.widgets import Static
+
+from ..chat import Turn
+from .message_view import MessageView
+
+WINDOW = 30  # messages mounted when a chat is opened
+BATCH = 10  # older ones mounted at a time when they are scrolled to
+_AT_ONCE = 6  # of the window: enough for a screen; the rest follows in steps, between which keys are read
+_STEP_SECONDS = 0.02
+_MOST = 60  # more than this are cut back to WINDOW while the end is followed
+MAX_WIDTH = 104  # of the text, in cells
+_FOUND_SECONDS = 3.0  # how long a message that was gone to is marked
+
+
+class MessageWindow(VerticalScroll):
+    """Follows the end only while the end is shown; else it counts the lines that came."""
+
+    class Unseen(Message):
+        """So many lines have come below what is shown; 0: the end is shown."""
+
+        def __init__(self, lines: int) -> None:
+            super().__init__()
+            self.lines = lines
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._turns: Sequence[Turn] = ()
+        self._first = 0  # index of the first mounted turn
+        self._views: list[MessageView] = []
+        self._changing = asyncio.Lock()  # one change of what is mounted at a time
+        self._above = 0  # lines that were mounted above since the chat was shown
+        self._seen = 0  # height of the text, without those, when its end was last shown
+        self._unseen = 0
+        self._width = 0
+        self._reflow: Timer | None = None
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="messages"):
+            yield Static(id="earlier")
+            yield Static(id="welcome")
+
+    def on_mount(self) -> None:
+        self.anchor()
+        self.watch(self, "scroll_y", self._scrolled, init=False)
+
+    @property
+    def _messages(self) -> Vertical:
+        return self.query_one("#messages", Vertical)
+
+    # What is shown
+
+    async def show(self, turns: Sequence[Turn]) -> None:
+        """Shows a chat from its end; `turns` is kept, and `refresh_turns` tells that it has changed."""
+        async with self._changing:
+            self._turns = turns
+            self._above = 0
+            self._width = self.text_width
+            await self._mount_from(max(0, len(turns) - _AT_ONCE), 0)
+            if turns:
+                self.follow()
+            else:  # the welcome text is read from its start
+                self.anchor(False)
+                self.scroll_home(animate=False)
+        self.run_worker(self._fill(max(0, len(turns) - WINDOW)), group="fill", exclusive=True)
+
+    async def _fill(self, first: int) -> None:
+        """Mounts the rest of the window, above what is shown."""
+        while self._first > first:
+            await asyncio.sleep(_STEP_SECONDS)
+            await self.load_older(min(_AT_ONCE, self._first - first))
+
+    async def refresh_turns(self, *, follow: bool) -> None:
+        """The turns have changed; views of those that stay are kept. `follow`: and goes to the end, else stays."""
+        async with self._changing:
+            first, shown = self._first, self._turns[self._first :]
+            same = 0
+            while same < min(len(self._views), len(shown)) and self._views[same].turn is shown[same]:
+                same += 1
+            if not same or (follow and len(shown) > _MOST):
+                first = max(0, len(self._turns) - WINDOW)
+            if not follow:
+                self.anchor(False)
+            await self._mount_from(first, self._first + same)
+            if follow:
+                self.follow()
+
+    async def _mount_from(self, first: int, same: int) -> None:
+        """Mounts the turns from index `first` on; the views of those before index `same` stay."""
+        above = max(0, first - self._first)
+        kept = self._views[above : max(above, same - self._first)]
+        gone = [view for view in self._views if view not in kept]
+        if not kept:
+            same = first
+        fresh = [MessageView(turn, self._width) for turn in self._turns[same:]]
+        self._first, self._views = first, [*kept, *fresh]
+        with self.app.batch_update():
+            if gone:
+                await self._messages.remove_children(gone)
+            if fresh:
+                await self._messages.mount_all(fresh)
+            for view in kept:
+                view.mark_branch()
+            self._mark_earlier()
+
+    async def load_older(self, count: int = BATCH) -> None:
+        """Mounts some of the messages before the first mounted one; what is shown stays in its place."""
+        async with self._changing:
+            if self._first == 0:
+                return
+            self.before_growth()
+            at_end = self.is_vertical_scroll_end
+            start = max(0, self._first - count)
+            views = [MessageView(t, self._width) for t in self._turns[start : self._first]]
+            self._first = start
+            self._views[:0] = views
+            height, place = self.virtual_size.height, self.scroll_y
+            await self._messages.mount_all(views, after=self.query_one("#welcome"))
+            self._mark_earlier()
+
+        def stay() -> None:
+            added = self.virtual_size.height - height
+            self._above += added
+            if at_end:  # it is followed
+                return
+            self.scroll_to(y=place + added, animate=False, immediate=True)
+
+        self.call_after_refresh(stay)
+
+    async def reveal(self, turn: Turn) -> None:
+        """Shows a turn of the chat at the top, marked for a moment; mounts what is between it and the end first."""
+        self.anchor(False)
+        index = next(n for n, t in enumerate(self._turns) if t is turn)
+        while self._first > index:  # in parts, so that the screen stays alive
+            await self.load_older(min(2 * BATCH, self._first - index))
+        view = self.view_of(turn)
+        assert view is not None
+
+        def go() -> None:
+            self.release_anchor()
+            self.scroll_to_widget(view, animate=False, top=True, immediate=True)
+            view.add_class("-found")
+            self.set_timer(_FOUND_SECONDS, lambda: view.remove_class("-found"))
+
+        self.call_after_refresh(go)
+
+    def _scrolled(self) -> None:
+        if self.scroll_y <= 0 and self._first > 0 and not self._changing.locked() and self.max_scroll_y > 0:
+            self.run_worker(self.load_older(), group="older")
+
+    def _mark_earlier(self) -> None:
+        earlier = self.query_one("#earlier", Static)
+        earlier.display = self._first > 0
+        earlier.update(Content(f"▲ {self._first} earlier messages"))
+        self.query_one("#welcome").display = not self._turns
+
+    def view_of(self, turn: Turn) -> MessageView | None:
+        """The mounted view of a turn; newest first, because that is what is asked for."""
+        return next((v for v in reversed(self._views) if v.turn is turn), None)
+
+    def welcome(self, text: Content) -> None:
+        """What stands in an empty chat."""
+        self.query_one("#welcome", Static).update(text)
+
+    def fold_thinking(self) -> None:
+        """Folds all thinking if any is unfolded, else unfolds all."""
+        self.before_growth()
+        fold = any(view.unfolded for view in self._views)
+        for view in self._views:
+            view.fold(fold)
+
+    # Following
+
+    def follow(self) -> None:
+        """To the end, and stay there."""
+        self.anchor()
+        self.settle()
+
+    def before_growth(self) -> None:
+        """Call before text is added: keeps the end in view if it is in view now."""
+        if self.is_vertical_scroll_end:
+            self.anchor()
+
+    def settle(self) -> None:
+        """Call after changes and from a timer: tells how many lines came below what is shown."""
+        height = self.virtual_size.height - self._above
+        if self.is_vertical_scroll_end:
+            self._seen = height
+        unseen = max(0, height - self._seen) if self._turns else 0
+        if unseen != self._unseen:
+            self._unseen = unseen
+            self.post_message(self.Unseen(unseen))
+
+    # Width
+
+    @property
+    def text_width(self) -> int:
+        """Cells for a message's text."""
+        return max(20, min(MAX_WIDTH, self.scrollable_content_region.width) - 2)
+
+    def on_resize(self) -> None:
+        if self._reflow is not None:
+            self._reflow.stop()
+        self._reflow = self.set_timer(0.1, self._new_width)
+
+    def _new_width(self) -> None:
+        if self.text_width != self._width:
+            self._width = self.text_width
+            for view in self._views:
+                view.lay_out(self._width)
