@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..engine.counters import ReplyStats
-from ..engine.events import FinishReason, Message
+from ..engine.events import FinishReason, Message, PromptProgress
 from ..sessions.rows import MessageRow, Role, SessionInfo, Status
 from ..sessions.store import Ref, Store, title_from
 
@@ -216,4 +216,4 @@ class RunningReply:
     first: float | None = None  # when its first text came
     changed: bool = False  # since it was saved
     stopping: bool = False
-    prompt: tuple[int, int] | None = None
+    prompt: PromptProgress | None = None

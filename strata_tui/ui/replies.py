@@ -129,7 +129,7 @@ class Replies:
         if run is None or event.reply_id != run.id:
             return None
         if isinstance(event, PromptProgress):
-            run.prompt = (event.done, event.total)
+            run.prompt = event
             return run
         run.changed = True
         now = time.monotonic()

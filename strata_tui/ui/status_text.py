@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
-from ..engine.events import EngineState, Snapshot
+from ..engine.events import EngineState, PromptProgress, Snapshot
 from ..engine.modes import SwitchState
 from . import format as f
 from .panel_text import decode_rate, prompt_rate, switch_value
@@ -21,11 +21,11 @@ _STATE_STYLE = {
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What the chat screen knows beyond the snapshot. `prompt` is (tokens read, tokens to read)."""
+    """What the chat screen knows beyond the snapshot."""
 
     running: bool = False
     stopping: bool = False
-    prompt: tuple[int, int] | None = None
+    prompt: PromptProgress | None = None
     seconds: float | None = None  # since the reply began
     loading: bool = False
     elsewhere: bool = False  # the running reply belongs to another chat
@@ -51,6 +51,15 @@ def status_text(snapshot: Snapshot, activity: Activity, width: int, folded: bool
     return Content.assemble(" ", left, " " * gap, state, " ")
 
 
+def _reading(prompt: PromptProgress, short: bool) -> str:
+    """How far the prompt is, what it waits for, and how long it still takes."""
+    what = "waiting for disk" if prompt.waiting_for_disk else "reading prompt"
+    text = f"{what} {f.count(prompt.done)} / {f.count(prompt.total)}"
+    if prompt.seconds_left is None or prompt.seconds_left < 2 or short:
+        return text
+    return f"{text}, {f.rate(prompt.tokens_per_second)}, {f.seconds(prompt.seconds_left)} left"
+
+
 def state_text(snapshot: Snapshot, activity: Activity, short: bool = False) -> Content:
     """What the engine does, in words; `short`: without the key that stops it, which the footer names, too."""
     stops = "" if short else ", esc stops"
@@ -62,9 +71,8 @@ def state_text(snapshot: Snapshot, activity: Activity, short: bool = False) -> C
             return Content.styled("■ stopping…", "$warning")
         if state is EngineState.DECODE:
             return Content.styled(f"■ generating{where}{stops}", "$accent")
-        if activity.prompt and activity.prompt[1]:
-            done, total = activity.prompt
-            return Content.styled(f"■ reading prompt {f.count(done)} / {f.count(total)}{stops}", "$accent")
+        if activity.prompt and activity.prompt.total:
+            return Content.styled(f"■ {_reading(activity.prompt, short)}{stops}", "$accent")
         return Content.styled(f"■ reading prompt{where}{stops}", "$accent")
     if activity.loading:
         return Content.styled(f"loading{stops}", "$accent")

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from strata_tui.engine.counters import LiveRates, MemoryReport, ReplyStats
-from strata_tui.engine.events import EngineState, ModelInfo, Snapshot
+from strata_tui.engine.events import EngineState, ModelInfo, PromptProgress, Snapshot
 from strata_tui.engine.modes import ModesState, SwitchState
 from strata_tui.ui.status_text import Activity, status_text
 
@@ -67,7 +67,9 @@ def test_states_in_words() -> None:
         return status_text(snapshot, activity, 100, folded=False).plain
 
     reading = replace(LIVE, state=EngineState.PROMPT)
-    assert "reading prompt 120 / 412" in state(reading, Activity(running=True, prompt=(120, 412)))
+    assert "reading prompt 120 / 412," in state(reading, Activity(running=True, prompt=PromptProgress(1, 120, 412)))
+    slow = PromptProgress(1, 120, 412, 20.0, 1 << 30, 14.6, waiting_for_disk=True)
+    assert "waiting for disk 120 / 412, 20.0 tok/s, 14.6 s left," in state(reading, Activity(running=True, prompt=slow))
     assert "stopping…" in state(LIVE, Activity(running=True, stopping=True))
     assert "in another chat" in state(LIVE, Activity(running=True, elsewhere=True))
     assert "loading" in state(Snapshot(), Activity(loading=True))
