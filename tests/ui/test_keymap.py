@@ -80,9 +80,9 @@ def test_what_cannot_be_is_said(given: dict[str, tuple[str, ...]], problem: str)
 
 
 def test_the_same_key_may_be_used_where_both_cannot_count() -> None:
-    keymap = resolve_keys({"line_up": ("u",), "log_up": ("u",)})
+    keymap = resolve_keys({"message_up": ("u",), "log_up": ("u",)})
     assert keymap.problems == () and keymap.of("undelete_chat") == ("u",)
-    assert resolve_keys({"line_up": ("f2",)}).of("chats") == ("alt+s",)
+    assert resolve_keys({"message_up": ("f2",)}).of("chats") == ("alt+s",)
 
 
 async def test_changed_keys_do_what_they_say(start: Start, caplog: pytest.LogCaptureFixture) -> None:

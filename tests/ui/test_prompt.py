@@ -31,6 +31,9 @@ class PromptApp(App[None]):
     def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
         self.sent.append(event.text)
 
+    def on_prompt_recalled(self) -> None:
+        self.prompt.show_older()  # as in a chat without messages
+
     def action_seen(self, key: str) -> None:
         self.seen.append(key)
 

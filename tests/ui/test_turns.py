@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from strata_tui.config import Settings
 from strata_tui.engine.engine import EngineOptions
 from strata_tui.sessions.rows import Role, Status
+from strata_tui.sessions.store import Store
 from strata_tui.ui.chat import Turn
 from strata_tui.ui.widgets.message_head import branch_text
 
@@ -280,8 +281,6 @@ async def test_a_stop_before_the_engine_has_the_message_counts(start: Start, slo
 
 async def test_a_fork_is_a_chat_of_its_own(start: Start) -> None:
     async with start(settings=SHORT) as run:
-        await run.say("/fork")
-        assert "no messages" in run.screen.flash.text
         await asked(run, "one", "two")
         chat = run.screen.chat
         await run.pilot.press("alt+up", "k", "k", "f")
@@ -294,9 +293,73 @@ async def test_a_fork_is_a_chat_of_its_own(start: Start) -> None:
         assert [m.text for m in run.store.branch(chat.session)] == [t.text for t in chat.turns]
 
 
+async def test_up_goes_to_the_messages_only_out_of_an_empty_prompt(start: Start) -> None:
+    async with start(settings=SHORT) as run:
+        await run.pilot.press("up")  # no message in this chat, none in any other
+        assert run.prompt.has_focus and run.prompt.text == ""
+        await asked(run, "one", "two")
+        await run.pilot.press(*"new", "up")
+        assert run.prompt.text == "two"
+        await run.pilot.press("up")
+        assert run.prompt.text == "one"
+        await run.pilot.press("down", "down")
+        assert run.prompt.text == "new"
+        run.prompt.clear()
+        await run.pilot.press("up")
+        assert run.screen.transcript.selected is run.screen.chat.turns[2]
+        await run.pilot.press("i", "ctrl+up")
+        assert run.prompt.has_focus and run.prompt.text == "two"
+        await run.pilot.press("ctrl+up", "ctrl+down", "ctrl+down")
+        assert run.prompt.text == ""
+        await run.pilot.press("ctrl+n", "up")
+        await run.until(lambda: run.prompt.text == "two")
+
+
+async def test_a_found_message_of_another_branch_is_shown(start: Start) -> None:
+    async with start(settings=SHORT) as run:
+        await asked(run, "one")
+        first = list(run.screen.chat.turns)
+        await run.screen.commands.perform("edit")
+        run.prompt.clear_and_insert("other")
+        await run.pilot.press("enter")
+        await run.until(lambda: texts(run) == ["other"])
+        await idle(run)
+        session = session_of(run)
+        run.store.flush()
+        old = run.store.tree(session).children(None)[0]
+        await run.screen.commands.chats.open(session, old.id)
+        assert run.screen.chat.turns == first
+        await run.pilot.press("ctrl+n")
+        await run.until(lambda: run.screen.chat.session is None)
+        await run.screen.commands.chats.open(session, run.store.tree(session).children(None)[1].id)
+        assert texts(run) == ["other"]
+
+
+async def test_a_chat_open_elsewhere_shows_its_branches_but_changes_none(start: Start) -> None:
+    async with start(settings=SHORT) as run:
+        await asked(run, "one")
+        await run.say("/regen")
+        await run.until(lambda: len(run.screen.chat.turns[0].below) == 2)
+        await idle(run)
+        session = session_of(run)
+        await run.pilot.press("ctrl+n")
+        await run.until(lambda: run.screen.chat.session is None)
+        with Store(run.options.store) as other:
+            await run.until(lambda: other.claim(session).result() is None)  # this window has given it up
+            await run.screen.commands.open_session(session)
+            leaf = run.store.session(session).leaf
+            await run.say("/branch 1")
+            await run.until(lambda: branch_text(run.screen.chat.turns[1]) == "‹ 1 of 2 ›")
+            run.store.flush()
+            assert run.store.session(session).leaf == leaf
+            for command in ("/regen", "/continue"):
+                await run.say(command)
+                assert "open in another window" in run.screen.flash.text
+
+
 async def test_keys_that_need_a_reply_say_so(start: Start) -> None:
     async with start(settings=SHORT) as run:
-        for command in ("/regen", "/continue", "/fork"):
+        for command in ("/regen", "/continue"):
             await run.say(command)
             assert "no messages" in run.screen.flash.text, command
         await run.say("/edit")
@@ -305,6 +368,7 @@ async def test_keys_that_need_a_reply_say_so(start: Start) -> None:
         assert "one branch only" in run.screen.flash.text
         await run.pilot.press("up")  # nothing to select
         assert run.prompt.has_focus
+        run.prompt.clear()  # of the last command
         await asked(run, "one")
         await run.pilot.press("up", "m")
         assert "Only a reply" in run.screen.flash.text
