@@ -220,9 +220,9 @@ def test_threads_and_buffers_are_settings(tiny_model: TinyModel) -> None:
     options = EngineOptions(gpu=-1, slots=8, stager_threads=5, pool_buffers=7, modes=Modes(stager=StagerProfile.AUTO))
     model = open_model(tiny_model("qwen3moe"), options, Modes(), lambda _: None, LoadControl(), logging.Logger("test"))
     try:
-        state = model.stager()
+        state = model.refresh().stager
         assert (state.wanted, state.reason.split("; ")[1]) == ("auto", "5 threads, ring 7")
         model.apply(Modes(stager=StagerProfile.SSD))
-        assert model.stager().reason == "chosen; 5 threads, ring 7"
+        assert model.refresh().stager.reason == "chosen; 5 threads, ring 7"
     finally:
         model.close()
