@@ -15,7 +15,7 @@
     X(misses)       /* picks - hits */                                                                  \
     X(loads)        /* blobs brought to the device */                                                   \
     X(loads_mirror) /* ... of these, copied straight from the mirror */                                 \
-    X(loads_staged) /* ... of these, put together in a stage buffer from the mapped file */             \
+    X(loads_staged) /* ... of these, put together in a stage buffer from the file */                    \
     X(evictions)    /* residents that lost their slot to another expert */                              \
     X(bytes_copied) /* bytes queued to the device */                                                    \
     X(streamed)     /* blobs that passed through the ring, once for each batch */                       \

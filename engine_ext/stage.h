@@ -1,4 +1,4 @@
-// The stage pool: host buffers in which blobs are put together from the mapped file before their copy.
+// The stage pool: host buffers in which blobs are put together from the file before their copy.
 // Pure: it sees the world through transport.h alone.
 //
 //   FREE -> FILLING -> READY -> IN_FLIGHT(event) -> FREE

@@ -224,7 +224,7 @@ static inline uint64_t st_now_ns(void) {
 int st_tier_open(struct st_tier * t, uint32_t copy_delay_us, uint32_t compute_delay_us, uint64_t copy_seed);
 void st_tier_close(struct st_tier * t);  // no backend may be alive
 
-// experts.c: maps the files, checks the table and lays out the size classes. 0 or -1.
+// experts.c: opens the files, checks the table and lays out the size classes. 0 or -1.
 int st_experts_init(struct st_tier * t);
 void st_experts_free(struct st_tier * t);
 struct st_slice * st_experts_find(const struct st_tier * t, const char * tensor_name);

@@ -18,7 +18,7 @@ class PhaseCounters:
     misses: int = 0  # picks - hits
     loads: int = 0  # blobs brought to the device
     loads_mirror: int = 0  # ... of these, copied straight from the mirror
-    loads_staged: int = 0  # ... of these, put together in a stage buffer from the mapped file
+    loads_staged: int = 0  # ... of these, put together in a stage buffer from the file
     evictions: int = 0  # residents that lost their slot
     bytes_copied: int = 0  # bytes queued to the device
     streamed: int = 0  # blobs that passed through the ring, once for each batch

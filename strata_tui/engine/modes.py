@@ -19,7 +19,7 @@ class Pinning(str, Enum):
 
 
 class StagerProfile(str, Enum):
-    """How the stager reads experts from the mapped file: few copies from RAM, or many reads from SSD."""
+    """How the stager reads experts from the file: few copies from RAM, or many reads from SSD."""
 
     AUTO = "auto"
     RAM = "ram"

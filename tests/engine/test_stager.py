@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from model_fixtures import TinyModel
-from talk import GREEDY, messages
+from talk import GREEDY, messages, talk
 
 from strata_tui.bench.page_cache import cached_share, make_cold
 from strata_tui.engine import native
@@ -220,9 +220,23 @@ def test_threads_and_buffers_are_settings(tiny_model: TinyModel) -> None:
     options = EngineOptions(gpu=-1, slots=8, stager_threads=5, pool_buffers=7, modes=Modes(stager=StagerProfile.AUTO))
     model = open_model(tiny_model("qwen3moe"), options, Modes(), lambda _: None, LoadControl(), logging.Logger("test"))
     try:
-        state = model.stager()
+        state = model.refresh().stager
         assert (state.wanted, state.reason.split("; ")[1]) == ("auto", "5 threads, ring 7")
         model.apply(Modes(stager=StagerProfile.SSD))
-        assert model.stager().reason == "chosen; 5 threads, ring 7"
+        assert model.refresh().stager.reason == "chosen; 5 threads, ring 7"
     finally:
         model.close()
+
+
+@pytest.mark.parametrize("profile", list(StagerProfile))
+def test_a_file_that_is_cut_short_ends_the_reply_not_the_process(
+    profile: StagerProfile, tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.gguf"
+    shutil.copyfile(tiny_model("qwen3moe"), path)
+    with talk(path, slots=8, modes=Modes(stager=profile)) as session:
+        os.truncate(path, path.stat().st_size // 2)
+        done = session.ask(TURN).done
+        assert done.reason is FinishReason.ERROR
+        assert "could not be read from" in done.message
+        assert "is the file still whole?" in done.message
