@@ -106,6 +106,9 @@ int st_ring_take(struct st_tier * t, ggml_backend_t compute) {
     if (t->transport->iface->copies_wait(t->transport, compute) < 0) {
         return st_fail(t, "the copy stream failed");
     }
+    if (st_ring_settle(t) < 0) {  // slots that came back empty were set to zero, and moves come behind that only now
+        return -1;
+    }
     st_ring_begin(&t->ring, ggml_backend_buffer_get_base(st_ring_buffer(t)), t->ring_bytes);
     return 0;
 }

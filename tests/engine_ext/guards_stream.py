@@ -140,6 +140,7 @@ GUARDS = [
         (
             "flow-each expert streams once",
             "READ_TOO_EARLY",
+            "flow-a unit lies in the ring",
             "WRONG_BYTES",
             "OVERWRITTEN_TOO_EARLY",
             "flow-brings nothing ahead when that fails",
@@ -280,7 +281,7 @@ GUARDS = [
         "n == (f.slice ? most : 1)",
         "0",
         "test_flow",
-        ("flow-fills a buffer of the pool", "copies[i].src_offset + copies[i].size <= p->buffer_size"),
+        ("flow-fills a buffer of the pool", "copies[i].src_offset + copies[i].size <= p->buffer_size", "WRONG_BYTES"),
     ),
     Guard(
         "a layer is read in place only when all its experts lie in order",

@@ -156,6 +156,9 @@ static uint64_t life(uint64_t steps) {
                     if (going && t->n_lent > 0 && one_in(&rng, 6)) {
                         going = one_in(&rng, 2) ? prefill() : selftest();
                     }
+                    if (going && t->n_lent > 0 && one_in(&rng, 3)) {  // given back and lent again at once
+                        going = set_stream() && stream();
+                    }
                     again = going ? lent_group(&again_expert) : NULL;  // what comes back is read at once
                 }
                 break;
