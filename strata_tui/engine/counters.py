@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import json
+import operator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -63,10 +66,16 @@ class DraftCounters:
     plain_ns: int = 0  # spent on windows without
 
     def __sub__(self, other: DraftCounters) -> DraftCounters:
-        def minus(a: Any, b: Any) -> Any:
-            return tuple(x - y for x, y in zip(a, b, strict=True)) if isinstance(a, tuple) else a - b
+        return self._each(operator.sub, other)
 
-        return DraftCounters(**{f.name: minus(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)})
+    def __add__(self, other: DraftCounters) -> DraftCounters:
+        return self._each(operator.add, other)
+
+    def _each(self, do: Callable[[int, int], int], other: DraftCounters) -> DraftCounters:
+        def one(a: Any, b: Any) -> Any:
+            return tuple(map(do, a, b)) if isinstance(a, tuple) else do(a, b)
+
+        return DraftCounters(**{f.name: one(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)})
 
     @property
     def acceptance(self) -> float | None:
@@ -177,13 +186,17 @@ class ReplyStats:
             counters=self.counters + rest.counters,
             context_used=rest.context_used,
             context_total=rest.context_total,
+            drafts=self.drafts and rest.drafts and self.drafts + rest.drafts,
+            gate=rest.gate,
             thinking_tokens=self.thinking_tokens + rest.thinking_tokens,
             thinking_seconds=_sum(self.thinking_seconds, rest.thinking_seconds),
             each=(*(self.each or (self._alone(),)), rest._alone()),
         )
 
     def _alone(self) -> dict[str, object]:
-        return {name: value for name, value in self.to_dict().items() if name != "each"}
+        kept: dict[str, object] = json.loads(json.dumps(replace(self, each=()).to_dict()))  # as it is when stored
+        del kept["each"]
+        return kept
 
     def to_dict(self) -> dict[str, object]:
         """Plain JSON values, for storing and exporting; the inverse is `from_dict`."""

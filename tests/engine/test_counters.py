@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from strata_tui.engine.counters import Counters, PhaseCounters, ReplyStats
+from strata_tui.engine.counters import Counters, DraftCounters, PhaseCounters, ReplyStats
 
 FIRST = ReplyStats(
     prompt_tokens=40,
@@ -19,6 +19,8 @@ FIRST = ReplyStats(
     model="m",
     thinking_tokens=4,
     thinking_seconds=0.4,
+    drafts=DraftCounters(windows=7, tokens=11, offered=(3, 2, 0, 0), accepted=(2, 2, 0, 0)),
+    gate="on",
 )
 REST = ReplyStats(
     prompt_tokens=51,
@@ -31,6 +33,8 @@ REST = ReplyStats(
     context_used=55,
     context_total=64,
     model="m",
+    drafts=DraftCounters(windows=5, tokens=5, offered=(1, 0, 0, 0)),
+    gate="off",
 )
 
 
@@ -40,6 +44,8 @@ def test_a_reply_in_two_parts() -> None:
     assert (whole.reply_tokens, whole.decode_seconds, whole.context_used) == (16, 2.0, 55)
     assert whole.decode_rate == (10 + 4) / 2.0  # the first token of each part came with its prompt
     assert whole.counters == Counters(PhaseCounters(picks=9, hits=3), PhaseCounters(picks=14, hits=9), swaps=3)
+    assert whole.drafts == DraftCounters(windows=12, tokens=16, offered=(4, 2, 0, 0), accepted=(2, 2, 0, 0))
+    assert whole.gate == "off"
     assert (whole.thinking_tokens, whole.thinking_seconds) == (4, 0.4)
     thrice = whole.gone_on(REST)
     assert thrice.decode_rate == (10 + 4 + 4) / 3.0
