@@ -84,6 +84,7 @@ def app(request: pytest.FixtureRequest, tmp_path: Path, tiny_model: Callable[[st
     tmux = Tmux(tmp_path)
     env = {f"STRATA_TUI_{name}": str(tmp_path / name) for name in ("DATA", "CACHE", "LOGS", "CONFIG")}
     env |= {"PYTHONPATH": str(ROOT), "OMP_WAIT_POLICY": "passive"}
+    env |= {"COLUMNS": "80", "LINES": "24"}  # as a shell may have left them; the terminal is larger
     flags = f"-m {tiny_model('qwen3moe')} --gpu -1 --threads 1 --temperature 0"
     program = f"env {' '.join(f'{k}={v}' for k, v in env.items())} {sys.executable} -m strata_tui {flags}"
     inner = str(tmp_path / "inner")
