@@ -78,16 +78,17 @@ class Tmux:
         subprocess.run(["tmux", "-S", self.socket, "kill-server"], capture_output=True)
 
 
-@pytest.fixture(params=["tmux", "tmux in tmux"])
+@pytest.fixture
 def app(request: pytest.FixtureRequest, tmp_path: Path, tiny_model: Callable[[str], Path]) -> Iterator[Tmux]:
     """The chat, ready."""
     tmux = Tmux(tmp_path)
     env = {f"STRATA_TUI_{name}": str(tmp_path / name) for name in ("DATA", "CACHE", "LOGS", "CONFIG")}
     env |= {"PYTHONPATH": str(ROOT), "OMP_WAIT_POLICY": "passive"}
+    env |= {"COLUMNS": "80", "LINES": "24"}  # as a shell may have left them; the terminal is larger
     flags = f"-m {tiny_model('qwen3moe')} --gpu -1 --threads 1 --temperature 0"
     program = f"env {' '.join(f'{k}={v}' for k, v in env.items())} {sys.executable} -m strata_tui {flags}"
     inner = str(tmp_path / "inner")
-    if request.param != "tmux":
+    if getattr(request, "param", "tmux") != "tmux":
         program = f"env -u TMUX tmux -S {inner} -f {tmux.conf} new-session '{program}'"
     tmux.start(program)
     try:
@@ -105,6 +106,7 @@ def chat_keys() -> list[tuple[str, Action]]:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("app", ["tmux in tmux"], indirect=True)  # what comes through both comes through one
 def test_every_default_key_arrives_and_means_its_action(app: Tmux) -> None:
     app.keys("/keys", "Enter")
     app.until(lambda text: "What the terminal sends" in text)
