@@ -331,7 +331,7 @@ GUARDS = [
         "st_residency_abandon(&c->residency",
         "st_residency_publish(&c->residency",
         "test_flow",
-        ("flow-published when all is well, else not",),
+        ("flow-published when all is well, else not", "flow-the trace ends with what is"),
     ),
     Guard(
         "a cancel collects the fills that run",
