@@ -198,6 +198,11 @@ static bool stream(void) {
     make_batch();
     const bool had_pool = t->pool_built;
     atomic_store(&t->phase, ST_PHASE_PROMPT);
+    if (one_in(&rng, 6)) {  // breaks somewhere
+        w.cancel_in_calls = one_in(&rng, 2) ? 1 + below(&rng, 60) : 0;
+        w.cancel_in_reads = one_in(&rng, 2) ? 1 + below(&rng, 12) : -1;
+        w.fail_read_in    = one_in(&rng, 2) ? 1 + below(&rng, 12) : -1;
+    }
     const uint64_t picks = count->picks, hits = count->hits, misses = count->misses;
     w.read_failed = false;
     const enum ggml_status status = st_prompt_compute(b, &batch.graph);

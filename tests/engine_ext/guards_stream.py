@@ -92,6 +92,14 @@ GUARDS = [
         ("OVERWRITTEN_TOO_EARLY",),
     ),
     Guard(
+        "an event stands behind what was set before slots are lent",
+        "lend",
+        "if (st_ring_settle(t) < 0) {",
+        "if (0) {",
+        "test_flow",
+        ("NO_ORDER",),
+    ),
+    Guard(
         "only residents are lent",
         "lend",
         "if (c->residency.state[s] == ST_SLOT_RESIDENT) {",
@@ -141,6 +149,7 @@ GUARDS = [
             "flow-each expert streams once",
             "READ_TOO_EARLY",
             "flow-a unit lies in the ring",
+            "NO_ORDER",
             "WRONG_BYTES",
             "OVERWRITTEN_TOO_EARLY",
             "flow-brings nothing ahead when that fails",

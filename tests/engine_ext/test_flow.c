@@ -51,7 +51,14 @@ static uint64_t life(uint64_t steps) {
         atomic_store(&t->cancel, true);
         going = begin_round() && layer(&w.groups[0]);
     }
-    if (going && (t->slots_total > 70 || one_in(&rng, 2))) {
+    bool before = false;
+    if (going && one_in(&rng, 2)) {  // before there is a resident, or with a few of one layer
+        bool back;
+        before = one_in(&rng, 2);
+        going  = !before || (begin_round() && layer(&w.groups[below(&rng, t->n_groups)]));
+        going  = going && set_stream() && stream() && give_back(&back) && stream() && give_back(&back);
+    }
+    if (going && !before && (t->slots_total > 70 || one_in(&rng, 2))) {
         w.cancel_in_reads = one_in(&rng, 8) ? 1 + below(&rng, 12) : -1;
         w.fail_read_in    = one_in(&rng, 8) ? 1 + below(&rng, 30) : -1;
         going             = prefill();
@@ -59,7 +66,7 @@ static uint64_t life(uint64_t steps) {
     if (going && one_in(&rng, 2)) {
         going = st_policy_set(t, ST_POLICY_ADAPTIVE) == 0;
     }
-    if (going && !one_in(&rng, 4)) {
+    if (going && one_in(&rng, 2)) {
         going = set_stream();
     }
     const int last       = t->n_classes - 1;
@@ -157,7 +164,8 @@ static uint64_t life(uint64_t steps) {
                         going = one_in(&rng, 2) ? prefill() : selftest();
                     }
                     if (going && t->n_lent > 0 && one_in(&rng, 3)) {  // given back and lent again at once
-                        going = set_stream() && stream();
+                        bool back;
+                        going = (one_in(&rng, 2) ? set_stream() : give_back(&back)) && stream();
                     }
                     again = going ? lent_group(&again_expert) : NULL;  // what comes back is read at once
                 }
