@@ -55,6 +55,7 @@ SWAPS = replace(DECODE, workload="swaps", mirror=1 << 24, decoded=6, repeat=12, 
 LENT = replace(DECODE, prompt=700, context=1024, stream_from=8, units=2, compute_delay=100, delay=100)
 OWN = replace(LENT, units=1.3, own=True)
 LAYERS = replace(LENT, units=8, own=True)  # the ring holds two layers, so whole layers stream
+STREAMS = {"lent": LENT, "own": OWN}
 RUNS = (DECODE, PREFILL, CANCEL, SWAPS, LENT, OWN, LAYERS)
 
 GUARDS = [
@@ -121,31 +122,25 @@ GUARDS = [
         SWAPS,
     ),
     *(
-        Guard(f"{what}, {kind}", mutation, replace(run, **speeds))
-        for what, speeds, mutation in (
-            (
-                "copies to the ring wait for the reader of what lay there",
-                {"compute_delay": 1000, "delay": 10},
-                Mutation(
-                    "ring",
-                    (("last > r->n_ended && io->copies_after(r->transport, unit(r, last - 1)->read) < 0", "0"),),
-                ),
+        Guard(
+            f"copies to the ring wait for the reader of what lay there, {kind}",
+            Mutation(
+                "ring", (("last > r->n_ended && io->copies_after(r->transport, unit(r, last - 1)->read) < 0", "0"),)
             ),
-            (
-                "the reader of a unit waits for its copies",
-                {"compute_delay": 10, "delay": 1000, "pool": 64},  # no copy is waited for until it can be queued
-                Mutation(
-                    "ring",
-                    (
-                        (
-                            "r->transport->iface->compute_waits(r->transport, compute, u->arrived) < 0",
-                            "compute == NULL",
-                        ),
-                    ),
-                ),
-            ),
+            replace(run, compute_delay=1000, delay=10),
         )
-        for kind, run in (("lent", LENT), ("own", OWN))
+        for kind, run in STREAMS.items()
+    ),
+    *(
+        Guard(
+            f"the reader of a unit waits for its copies, {kind}",
+            Mutation(
+                "ring",
+                (("r->transport->iface->compute_waits(r->transport, compute, u->arrived) < 0", "compute == NULL"),),
+            ),
+            replace(run, compute_delay=10, delay=1000, pool=64),  # so large a pool waits for no copy itself
+        )
+        for kind, run in STREAMS.items()
     ),
 ]
 
