@@ -180,7 +180,7 @@ class Settings:
     profile: bool = field(default=True, metadata=_is("engine", bool))  # read and write usage profiles
     verify_cache: int = field(default=0, metadata=_is("engine", int, 0, 2**31))  # rounds between checks; 0: none
 
-    # None: the model's own value, else the usual one (engine/sampler.py)
+    # None: the model's own value, else the usual one (engine/sampling.py)
     temperature: float | None = field(default=None, metadata=_is("sampling", float, 0, 10))
     top_k: int | None = field(default=None, metadata=_is("sampling", int, 0, 2**24))
     top_p: float | None = field(default=None, metadata=_is("sampling", float, 0, 1))

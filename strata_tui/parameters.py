@@ -9,7 +9,7 @@ from typing import Any
 
 from .config import OWN, SPECS, Given, flag_of
 from .engine.events import ModelInfo, Sampling
-from .engine.sampler import Resolved
+from .engine.sampling import Resolved
 from .errors import UserError
 
 TAKE_BACK = ("", "auto", "-")  # typed in place of a value

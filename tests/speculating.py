@@ -13,7 +13,8 @@ import numpy as np
 
 from strata_tui.engine import gguf_info, llama, native
 from strata_tui.engine.llama import FLASH_OFF, FLASH_ON, Context, ContextOptions, Logits, Model
-from strata_tui.engine.sampler import Resolved, Sampler
+from strata_tui.engine.sampler import Sampler
+from strata_tui.engine.sampling import Resolved
 from strata_tui.engine.speculate_heads import count_heads
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import pytest
 
 from strata_tui.config import Given
 from strata_tui.engine.events import ModelInfo, Sampling
-from strata_tui.engine.sampler import Resolved
+from strata_tui.engine.sampling import Resolved
 from strata_tui.errors import UserError
 from strata_tui.parameters import PARAMETERS, Layers, Scope, Source, Value, checked, named, shown, typed_value
 

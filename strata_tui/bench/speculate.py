@@ -162,7 +162,8 @@ def _measure(opened: OpenModel, args: argparse.Namespace) -> dict[tuple[str, str
 def _answer(opened: OpenModel, reply_id: int, prompt: str, args: argparse.Namespace) -> tuple[Any, str]:
     """(ReplyStats, text) of one reply."""
     from ..engine.events import FinishReason, Message, Sampling, TextDelta
-    from ..engine.reply import Hooks, Job, Reply
+    from ..engine.job import Hooks, Job
+    from ..engine.reply import Reply
 
     text: list[str] = []
 

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..config import cache_dir
-from ..engine.gguf_info import read_info
 from ..errors import UserError
 from .head_data import head_bytes, read_head
 from .router_data import load_routers, routers_bytes
@@ -50,6 +49,8 @@ def ensure_demo_model(progress: Callable[[int, int], None] | None = None) -> Pat
 def _is_whole(path: Path) -> bool:
     if not path.exists():
         return False
+    from ..engine.gguf_info import read_info  # late: it takes numpy, and the screen imports this file
+
     try:
         read_info(path)
     except UserError:

@@ -40,7 +40,7 @@ class Message:
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """Parameters of one reply; None: what the model's file recommends, else the usual value
-    (engine/sampler.py). temperature 0 is greedy. `thinking`: a word of ModelInfo.thinking.
+    (engine/sampling.py). temperature 0 is greedy. `thinking`: a word of ModelInfo.thinking.
     """
 
     temperature: float | None = None

@@ -6,14 +6,17 @@ import threading
 import time
 from dataclasses import replace
 from logging import Logger
+from typing import TYPE_CHECKING
 
 from .counters import Counters, MemoryReport, ReplyStats
 from .events import EngineState, Snapshot
 from .modes import ModesState
-from .opening import OpenModel
 from .outbox import Outbox
-from .reply import Reply
 from .telemetry import RateMeter, process_rss, ram
+
+if TYPE_CHECKING:
+    from .opening import OpenModel
+    from .reply import Reply
 
 PERIOD = 0.3  # seconds between snapshots
 

@@ -22,7 +22,7 @@ from .options import EngineOptions
 from .plan import Machine, Plan, gib, make_plan, refit, ring_size
 from .prefix import Prefix
 from .profile import UsageProfile, model_key
-from .sampler import recommended
+from .sampling import recommended
 from .speculate import MOST, Speculation
 from .speculate_heads import count_heads
 from .switches import Switches

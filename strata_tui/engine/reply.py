@@ -5,42 +5,22 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from logging import Logger
 
 from ..errors import UserError
 from . import llama
 from .counters import Counters, DraftCounters, ReplyStats
-from .events import Event, FinishReason, Message, Notice, PromptProgress, ReplyDone, Sampling, TextDelta
+from .events import FinishReason, Notice, PromptProgress, ReplyDone, TextDelta
+from .job import Hooks, Job
 from .llama_log import LOG, cause
 from .opening import OpenModel
 from .reply_text import ReplyText
-from .sampler import Sampler, resolve
+from .sampler import Sampler
+from .sampling import resolve
 from .speculate import Spoiled
 from .telemetry import ram_for_core
 
 VERIFIED = 8  # residents compared in one check of the cache
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A reply that was asked for."""
-
-    reply_id: int
-    messages: tuple[Message, ...]
-    sampling: Sampling
-    go_on: bool = False  # the last message is the reply itself, unfinished
-
-
-@dataclass(frozen=True, slots=True)
-class Hooks:
-    """What a running reply needs from its worker."""
-
-    emit: Callable[[Event], None]
-    cancelled: Callable[[], bool]
-    between_rounds: Callable[[], None]  # applies changed modes
-    decoding: Callable[[], None]  # the prompt is read
 
 
 class _Stop(Exception):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from logging import Logger
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from .counters import ReplyStats
@@ -22,14 +23,16 @@ from .events import (
     ReplyDone,
     Sampling,
 )
+from .job import Hooks, Job
 from .llama_log import cause
 from .loading import LoadCancelled, LoadControl
 from .modes import Modes
 from .monitor import Monitor
-from .opening import OpenModel, open_model
 from .options import EngineOptions
 from .outbox import Outbox
-from .reply import Hooks, Job, Reply
+
+if TYPE_CHECKING:
+    from .opening import OpenModel  # at run time when a model is opened: it takes as long as the first frame
 
 
 @dataclass(frozen=True)
@@ -182,6 +185,8 @@ class Worker:
         failure: LoadFailed | None = None
         opened: OpenModel | None = None
         try:
+            from .opening import open_model
+
             command.control.check()
             with self._wake:
                 modes, self._modes_changed = self._modes, False
@@ -233,6 +238,8 @@ class Worker:
             )
             return
         hooks = Hooks(self._outbox.emit, lambda: self._cancelled, self._apply_modes, self._decoding)
+        from .reply import Reply
+
         reply = Reply(job, opened, hooks, self._log)
         self._monitor.begin(reply)
         done = reply.run()

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from ..sessions.imports import read_file, take_in
 from ..sessions.search import Hit
 from .chats import Chats
 from .export import Wish, export_chat, parse_wish
@@ -92,6 +91,8 @@ class LibraryCommands:
         if not path:
             raise UserError("Name the file: /import PATH, of ChatGPT, llama.cpp's web interface or our own JSON.")
         screen.flash.say(f"Reading {path} …", stay=True)
+
+        from ..sessions.imports import read_file, take_in
 
         def work() -> str:
             return take_in(screen.store, read_file(Path(path).expanduser()))

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from ..demo.build import ensure_demo_model
 from ..engine.engine import Engine
 from ..engine.events import Event, LoadFailed, LoadProgress
 from ..errors import UserError
@@ -39,6 +38,8 @@ class Loader:
         try:
             file = self._path
             if file is None:
+                from ..demo.build import ensure_demo_model  # late: what makes a model takes numpy
+
                 file = await asyncio.to_thread(ensure_demo_model, self._progress)
             self._engine.open(file)
         except UserError as error:

@@ -6,19 +6,16 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..catalog.pull import Progress
 from ..config import models_dir
 from ..engine.events import LoadProgress
-from ..engine.gguf_info import expert_groups, read_info
 from ..errors import UserError
 from .completion import Choice, path_choices
-from .puller import Puller
-from .screens.models import ModelsScreen
 from .widgets.load_bar import LoadBar
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+    from .puller import Puller
     from .screens.chat import ChatScreen
 
 _PULL_SECONDS = 0.5
@@ -42,6 +39,8 @@ class ModelCommands:
             await self._load(await asyncio.to_thread(screen.shelf.path_of, name))
             return
 
+        from .screens.models import ModelsScreen
+
         async def load(path: Path | None) -> None:
             if path is not None:
                 await self.told(self._load(path))
@@ -56,7 +55,7 @@ class ModelCommands:
     async def _load(self, file: Path | None) -> None:
         self._refuse_load()
         if file is not None:  # what can be seen from here is said before the loaded model goes
-            await asyncio.to_thread(lambda: expert_groups(read_info(file)))
+            await asyncio.to_thread(_look_at, file)
             self._refuse_load()
         self._screen.load(file)
 
@@ -72,6 +71,8 @@ class ModelCommands:
         elif not text:
             raise UserError("Say what to fetch: /pull OWNER/REPO:QUANT, such as a repository whose name ends in GGUF.")
         else:
+            from .puller import Puller
+
             self._puller = Puller(text, models_dir())
             self._puller.start()
             self._show_pull(self._puller)
@@ -81,8 +82,10 @@ class ModelCommands:
         screen, progress = self._screen, puller.progress
         bar = screen.query_one("#pull", LoadBar)
         if not puller.ended:
-            told = progress or Progress(f"asking for {puller.text}", 0, 0)
-            bar.show(LoadProgress(told.stage, told.done, told.total))
+            if progress is None:
+                bar.show(LoadProgress(f"asking for {puller.text}", 0, 0))
+            else:
+                bar.show(LoadProgress(progress.stage, progress.done, progress.total))
             screen.set_timer(_PULL_SECONDS, lambda: self._show_pull(puller))
             return
         bar.hide()
@@ -103,3 +106,10 @@ class ModelCommands:
         if typed.startswith(("/", "~", ".")):
             return path_choices(typed, (".gguf",))
         return [Choice(name) for name in self._screen.shelf.names() if typed.lower() in name.lower()]
+
+
+def _look_at(file: Path) -> None:
+    """Raises UserError for what can be seen to be no model."""
+    from ..engine.gguf_info import expert_groups, read_info  # as late as all that needs numpy
+
+    expert_groups(read_info(file))

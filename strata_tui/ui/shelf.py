@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..catalog.estimate import estimate, machine
-from ..catalog.names import choose
-from ..catalog.places import places
-from ..catalog.scan import Found, scan
 from ..engine.options import EngineOptions
-from ..engine.plan import Machine, Plan
 from ..errors import UserError
+
+if TYPE_CHECKING:  # at run time when it is asked for: reading GGUF files takes numpy, and the first frame waits
+    from ..catalog.scan import Found
+    from ..engine.plan import Machine, Plan
 
 _STALE_SECONDS = 30.0
 
@@ -47,6 +47,10 @@ class Shelf:
 
     def look(self, stop: Callable[[], bool]) -> Iterator[Shelved]:
         """Finds the models, one by one."""
+        from ..catalog.estimate import machine
+        from ..catalog.places import places
+        from ..catalog.scan import scan
+
         there: Machine | None = None
         fault = ""
         try:
@@ -80,6 +84,8 @@ class Shelf:
         path = Path(text).expanduser()
         if path.exists() or text.endswith(".gguf"):
             return path
+        from ..catalog.names import choose
+
         found = choose(text, [one.found for one in self.all()])
         if found is not None:
             return found.path
@@ -90,6 +96,8 @@ class Shelf:
             return Shelved(found, None, found.problem)
         if there is None:
             return Shelved(found, None, fault)
+        from ..catalog.estimate import estimate
+
         try:
             return Shelved(found, estimate(found.info, there, self._options))
         except UserError as error:

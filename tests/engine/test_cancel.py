@@ -25,11 +25,12 @@ from strata_tui.engine.events import (
     Sampling,
     TextDelta,
 )
+from strata_tui.engine.job import Hooks, Job
 from strata_tui.engine.loading import LoadCancelled, LoadControl
 from strata_tui.engine.modes import Modes
 from strata_tui.engine.opening import OpenModel, open_model
 from strata_tui.engine.options import EngineOptions
-from strata_tui.engine.reply import Hooks, Job, Reply
+from strata_tui.engine.reply import Reply
 
 LOG = logging.Logger("test")
 TURN = "the people of water said that their expert could find a long way"

@@ -9,7 +9,8 @@ from model_fixtures import TinyModel
 
 from strata_tui.engine.events import Sampling
 from strata_tui.engine.llama import FLASH_AUTO, OK, Context, ContextOptions, Model, library
-from strata_tui.engine.sampler import Resolved, Sampler, resolve
+from strata_tui.engine.sampler import Sampler
+from strata_tui.engine.sampling import Resolved, resolve
 
 OWN = {"general.sampling.temp": 0.25, "general.sampling.top_k": 20, "general.sampling.top_p": float("nan")}
 

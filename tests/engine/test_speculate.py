@@ -11,7 +11,8 @@ from model_fixtures import TinyModel
 from speculating import GREEDY, Drafter, Open, heads, nothing, opened, right, wrong
 
 from strata_tui.engine import llama, native
-from strata_tui.engine.sampler import Resolved, Sampler
+from strata_tui.engine.sampler import Sampler
+from strata_tui.engine.sampling import Resolved
 
 PROMPT = "the people of water said that their expert could find a long way"
 COUNT = 48

@@ -22,12 +22,13 @@ from talk import GREEDY, messages, talk
 from strata_tui.bench.page_cache import cached_share, make_cold
 from strata_tui.engine import native
 from strata_tui.engine.events import FinishReason, TextDelta
+from strata_tui.engine.job import Hooks, Job
 from strata_tui.engine.llama import Logits, LowLevel
 from strata_tui.engine.loading import LoadControl
 from strata_tui.engine.modes import Modes, StagerProfile
 from strata_tui.engine.opening import open_model
 from strata_tui.engine.options import EngineOptions
-from strata_tui.engine.reply import Hooks, Job, Reply
+from strata_tui.engine.reply import Reply
 from strata_tui.errors import UserError
 
 HERE = Path(__file__).parent

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
+from textual.content import Content
 from textual.widgets import Static
 
 from ...engine.events import Snapshot
@@ -20,6 +21,7 @@ class EnginePanel(VerticalScroll):
         super().__init__(id=id, classes="section")
         self.history = RateHistory()
         self._snapshot = Snapshot()
+        self._drawn: Content | None = None
 
     def compose(self) -> ComposeResult:
         yield Static(id="engine-text")
@@ -46,4 +48,7 @@ class EnginePanel(VerticalScroll):
         width, height = self.scrollable_content_region.size
         if width >= _LEAST:
             sections = panel_sections(self._snapshot, self.history, width)
-            self.query_one("#engine-text", Static).update(join_sections(sections, width, height))
+            text = join_sections(sections, width, height)
+            if self._drawn is None or not text.is_same(self._drawn):  # else nothing has to be laid out anew
+                self._drawn = text
+                self.query_one("#engine-text", Static).update(text)

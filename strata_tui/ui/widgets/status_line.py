@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textual.content import Content
 from textual.widgets import Static
 
 from ...engine.events import Snapshot
@@ -14,6 +15,7 @@ class StatusLine(Static):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self._last = (Snapshot(), Activity(), True)
+        self._drawn: Content | None = None
 
     def show(self, snapshot: Snapshot, activity: Activity, folded: bool) -> None:
         """Takes new numbers; `folded`: the engine panel is not beside the chat."""
@@ -25,4 +27,7 @@ class StatusLine(Static):
 
     def _draw(self) -> None:
         snapshot, activity, folded = self._last
-        self.update(status_text(snapshot, activity, self.size.width, folded), layout=False)
+        text = status_text(snapshot, activity, self.size.width, folded)
+        if self._drawn is None or not text.is_same(self._drawn):
+            self._drawn = text
+            self.update(text, layout=False)

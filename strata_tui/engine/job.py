@@ -1,0 +1,28 @@
+"""A reply that was asked for, and what its worker does for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .events import Event, Message, Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A reply that was asked for."""
+
+    reply_id: int
+    messages: tuple[Message, ...]
+    sampling: Sampling
+    go_on: bool = False  # the last message is the reply itself, unfinished
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What a running reply needs from its worker."""
+
+    emit: Callable[[Event], None]
+    cancelled: Callable[[], bool]
+    between_rounds: Callable[[], None]  # applies changed modes
+    decoding: Callable[[], None]  # the prompt is read
