@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.metadata
+import itertools
 import json
 import os
 import statistics
@@ -20,6 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..errors import UserError
 from .ranges import above_zero, whole
 from .report import machine, table
 from .ui_child import Spec
@@ -124,20 +126,16 @@ def _stream(args: argparse.Namespace, kind: str, budgets: tuple[float, float]) -
         spec = Spec(folder, 0, kind, args.tokens, args.rate)
         with Terminal(spec, SIZE) as terminal:
             terminal.wait_for(READY)
-            echoes = _type_while_writing(terminal, args.tokens / args.rate)
+            echoes = _type_while_writing(terminal)
             report = terminal.quit()
     what = f"{args.tokens} tokens of {kind}, {args.rate:g}/s"
     yield from _lag(what, report, budgets)
     yield from _echo(what, echoes)
 
 
-def _type_while_writing(terminal: Terminal, seconds: float | None) -> list[float]:
-    """Sends a message and types on; the time from each key to its letter on the screen.
-
-    `seconds` None: until the reply has ended.
-    """
+def _type_while_writing(terminal: Terminal) -> list[float]:
+    """Sends a message and types until its reply has ended; the time from each key to its letter on the screen."""
     _send(terminal)
-    end = time.monotonic() + (3600.0 if seconds is None else seconds - 0.5)
     waiting: dict[bytes, float] = {}
     echoes: list[float] = []
     done = False
@@ -146,20 +144,18 @@ def _type_while_writing(terminal: Terminal, seconds: float | None) -> list[float
         nonlocal done
         for letter in [letter for letter in waiting if letter in drawn]:
             echoes.append(now - waiting.pop(letter))
-        done = done or (seconds is None and READY.encode() in drawn)
+        done = done or READY.encode() in drawn
         return done
 
-    for letter in LETTERS * 100:
-        now = time.monotonic()
-        if now >= end or done:
-            break
+    for letter in itertools.cycle(LETTERS):
         if letter == LETTERS[0]:
             terminal.type("\x15")  # ctrl+u: the letters are used again
         waiting[letter.encode()] = terminal.type(letter)
-        terminal.read(now + KEY_SECONDS - time.monotonic(), seen)
+        if terminal.read(KEY_SECONDS, seen):
+            break
+        if terminal.ended:
+            raise UserError("The measured program ended while it wrote.")
     terminal.read(1.0, lambda now, drawn: seen(now, drawn) and not waiting)
-    if seconds is not None:
-        terminal.wait_for(READY)
     return echoes
 
 
@@ -256,7 +252,7 @@ def engine(args: argparse.Namespace) -> Iterator[Row]:
     with _folder() as folder, Terminal(replace(spec, folder=folder), SIZE) as terminal:
         terminal.wait_for(READY)
         share = _idle_share(terminal, args.idle)
-        echoes = _type_while_writing(terminal, None)
+        echoes = _type_while_writing(terminal)
         report = terminal.quit()
     yield Row("idle with the panel and a model", share, "% of a core", 1.5, f"{args.idle:g} s, probe included")
     what = f"{report['reply_tokens']} tokens of a model, {report['decode_rate']:.0f}/s"

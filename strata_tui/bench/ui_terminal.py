@@ -73,6 +73,11 @@ class Terminal:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def ended(self) -> bool:
+        """Whether the program has ended."""
+        return self._process.poll() is not None
+
     def type(self, text: str) -> float:
         """Types; when."""
         now = time.monotonic()

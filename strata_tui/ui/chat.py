@@ -36,9 +36,10 @@ class Turn:
     model: str = ""
     stats: ReplyStats | None = None
     ref: Ref | None = None  # its id in the store, or the write that makes it
-    above: Turn | None = None  # the message before it, or the chat's root
-    below: list[Turn] = field(default_factory=list)  # the messages that follow it, one a branch
-    shown_below: Turn | None = None  # the one of these that was shown last
+    # Not in the repr: a crash's traceback prints locals, and would go through all ways in the tree.
+    above: Turn | None = field(default=None, repr=False)  # the message before it, or the chat's root
+    below: list[Turn] = field(default_factory=list, repr=False)  # the messages that follow it, one a branch
+    shown_below: Turn | None = field(default=None, repr=False)  # the one of these that was shown last
 
     @classmethod
     def of(cls, row: MessageRow) -> Turn:
@@ -86,8 +87,8 @@ class Chat:
     title: str = ""
     system: str = ""
     options: dict[str, object] = field(default_factory=dict)  # of its own; see ui/options.py
-    turns: list[Turn] = field(default_factory=list)  # the branch that is shown
-    root: Turn = field(default_factory=_root)
+    turns: list[Turn] = field(default_factory=list, repr=False)  # the branch that is shown
+    root: Turn = field(default_factory=_root, repr=False)
     typed: str = ""  # what was in the prompt when another chat was shown in its place
     _storing: asyncio.Lock = field(default_factory=asyncio.Lock)
 

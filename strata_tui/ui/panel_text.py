@@ -212,7 +212,7 @@ def meter(ratio: float | None, width: int) -> Content:
 
 
 def _note(text: str, width: int) -> Lines:
-    wrapped = Content(clean_line(text)).wrap(width - 2) if text else []
+    wrapped = Content(clean_line(text)).wrap(max(1, width - 2)) if text else []
     return [Content.assemble("  ", line.stylize("$muted")) for line in wrapped]
 
 

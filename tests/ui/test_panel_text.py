@@ -169,3 +169,9 @@ def test_the_plan_is_a_table() -> None:
     assert shown[0] == "trunk     2.0 GiB  from the file"
     assert shown[1].startswith(f"mirror          {DASH}  unknown: long words")
     assert len(shown) > 3 and max(map(len, shown)) <= 60
+
+
+def test_a_plan_can_be_drawn_at_any_width() -> None:
+    plan = (PlanLine("slots", 1 << 30, "22 of 64 experts"),)
+    for width in range(1, 40):
+        assert plan_lines(plan, width)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from rich.pretty import pretty_repr
+
 from strata_tui.engine.events import LoadProgress, Message, Notice, PromptProgress, TextDelta
 from strata_tui.sessions.rows import MessageRow, Role, SessionInfo, Status
 from strata_tui.ui.chat import Chat, Turn
@@ -82,6 +84,14 @@ def test_branches_of_a_chat() -> None:
     chat.show(chat.root)
     assert chat.turns == [] and chat.end is chat.root
     assert [m.text for m in chat.messages(replies[2])] == ["one", "a", "two", "c"]
+
+
+def test_a_traceback_can_print_a_message_of_a_long_chat() -> None:
+    chat = Chat()
+    for number in range(300):
+        chat.add(Turn(Role.USER, str(number), 0.0), chat.end)
+        chat.add(Turn(Role.ASSISTANT, "other", 0.0), chat.turns[-2] if number else chat.root)
+    assert len(pretty_repr({"turn": chat.turns[-1], "chat": chat}, max_length=10)) < 2000
 
 
 def test_a_stored_chat_with_branches() -> None:

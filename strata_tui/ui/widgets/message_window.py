@@ -206,8 +206,8 @@ class MessageWindow(VerticalScroll):
 
     @property
     def text_width(self) -> int:
-        """Cells for a message's text."""
-        return max(20, min(MAX_WIDTH, self.scrollable_content_region.width) - 2)
+        """Cells for a message's text; while nothing of it is shown, as many as there were last."""
+        return max(20, min(MAX_WIDTH, self.scrollable_content_region.width or self._width + 2) - 2)
 
     def on_resize(self) -> None:
         if self._reflow is not None:
