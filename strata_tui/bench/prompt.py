@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 CHOSEN = (("ram", 2), ("ram", 4), ("ram", 8), ("ssd", 8), ("ssd", 16), ("ssd", 32))
 NEEDED = 0.95  # of the best chosen profile's speed
+PAIRS = 15  # rounds without which nothing is decided
 
 
 @dataclass(slots=True)
@@ -62,14 +63,17 @@ class Verdict:
     ratio: float
     low: float
     high: float
+    pairs: int
 
     @property
     def holds(self) -> bool:
-        return self.low >= NEEDED
+        return self.low >= NEEDED and self.pairs >= PAIRS
 
     def __str__(self) -> str:
-        found = f"auto / {self.best}: {self.ratio:.3f}, 95 % interval {self.low:.3f} to {self.high:.3f}"
-        return f"{found}: {'holds' if self.holds else 'undecided'} (at least {NEEDED})"
+        found = (
+            f"auto / {self.best}: {self.ratio:.3f}, 95 % interval {self.low:.3f} to {self.high:.3f}, {self.pairs} pairs"
+        )
+        return f"{found}: {'holds' if self.holds else 'undecided'}"
 
 
 def add_parser(subparsers: Any) -> None:
@@ -89,7 +93,7 @@ def add_parser(subparsers: Any) -> None:
     p.add_argument("--pool-buffers", metavar="N", type=whole(2), default=16)
     p.add_argument("--stream-from", metavar="N", type=whole(0), help="as strata-tui's flag (default: as planned)")
     p.add_argument("--threads", metavar="N", type=whole(1), default=0, help="(default: the cores of this process)")
-    p.add_argument("--rounds", metavar="N", type=whole(1), default=5, help="(default: 5; 15 for a verdict)")
+    p.add_argument("--rounds", metavar="N", type=whole(1), default=5, help=f"(default: 5; a verdict takes {PAIRS})")
     p.add_argument("--plain", action="store_true", help="beside plain llama.cpp instead, on a GPU, warm")
     p.add_argument("--cpu-layers", metavar="N", type=whole(0), default=0, help="with --plain: also such an arm")
     p.add_argument("--json", metavar="FILE", type=Path)
@@ -218,7 +222,7 @@ def verdict(arms: Sequence[Arm]) -> Verdict:
     """Of arms with the same mirror, one of them automatic."""
     auto = next(arm for arm in arms if arm.profile == "auto")
     best = max((arm for arm in arms if arm is not auto), key=lambda arm: statistics.median(arm.rates))
-    return Verdict(best.name, *bootstrap_ratio(auto.rates, best.rates))
+    return Verdict(best.name, *bootstrap_ratio(auto.rates, best.rates), len(auto.rates))
 
 
 def _table(arms: Sequence[Arm]) -> str:

@@ -42,13 +42,16 @@ def test_the_interval_covers_what_is_true() -> None:
 
 
 def test_a_verdict_is_of_the_best_chosen_arm() -> None:
-    slow = prompt.Arm("ram", 2, 0, rates=[10, 11, 10])
-    fast = prompt.Arm("ssd", 16, 0, rates=[20, 21, 22])
-    auto = prompt.Arm("auto", 0, 0, rates=[20, 21, 22])
+    slow = prompt.Arm("ram", 2, 0, rates=[10, 11, 10] * 5)
+    fast = prompt.Arm("ssd", 16, 0, rates=[20, 21, 22] * 5)
+    auto = prompt.Arm("auto", 0, 0, rates=[20, 21, 22] * 5)
     verdict = prompt.verdict([slow, auto, fast])
     assert (verdict.best, verdict.ratio, verdict.holds) == ("ssd 16", pytest.approx(1), True)
+    for arm in (slow, fast, auto):
+        arm.rates = arm.rates[:14]
+    assert not prompt.verdict([slow, auto, fast]).holds  # too few pairs
     auto.rates = [18, 19, 19]
-    assert not prompt.verdict([slow, auto, fast]).holds
+    slow.rates, fast.rates = slow.rates[:3], fast.rates[:3]
     assert "undecided" in str(prompt.verdict([slow, auto, fast]))
 
 
