@@ -41,18 +41,18 @@ def test_the_interval_covers_what_is_true() -> None:
     assert 0.85 * 200 < covered < 0.99 * 200
 
 
-def test_a_verdict_is_of_the_best_chosen_arm() -> None:
-    slow = prompt.Arm("ram", 2, 0, rates=[10, 11, 10] * 5)
-    fast = prompt.Arm("ssd", 16, 0, rates=[20, 21, 22] * 5)
-    auto = prompt.Arm("auto", 0, 0, rates=[20, 21, 22] * 5)
-    verdict = prompt.verdict([slow, auto, fast])
-    assert (verdict.best, verdict.ratio, verdict.holds) == ("ssd 16", pytest.approx(1), True)
-    for arm in (slow, fast, auto):
-        arm.rates = arm.rates[:14]
-    assert not prompt.verdict([slow, auto, fast]).holds  # too few pairs
-    auto.rates = [18, 19, 19]
-    slow.rates, fast.rates = slow.rates[:3], fast.rates[:3]
+def test_the_verdict_is_on_the_arm_that_auto_is_worst_beside() -> None:
+    slow = prompt.Arm("ram", 2, 0, rates=[10, 11, 10] * 5, beside=[20, 22, 20] * 5)
+    fast = prompt.Arm("ssd", 16, 0, rates=[20, 21, 22] * 5, beside=[20, 21, 22] * 5)
+    auto = prompt.Arm("auto", 0, 0, rates=slow.beside + fast.beside)
+    found = prompt.verdict([slow, auto, fast])
+    assert (found.chosen, found.ratio, found.pairs, found.holds) == ("ssd 16", pytest.approx(1), 15, True)
+    slow.beside = [9, 10, 9] * 5
+    assert not prompt.verdict([slow, auto, fast]).holds
+    assert prompt.verdict([slow, auto, fast]).chosen == "ram 2"
     assert "undecided" in str(prompt.verdict([slow, auto, fast]))
+    fast.rates, fast.beside = fast.rates[:14], fast.beside[:14]
+    assert not prompt.verdict([auto, fast]).holds  # too few pairs
 
 
 def test_all_arms_warm_and_cold(tiny_model: TinyModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,7 +72,8 @@ def test_all_arms_warm_and_cold(tiny_model: TinyModel, tmp_path: Path, capsys: p
     for kind in cache:
         arms = told[kind]["arms"]
         assert len(arms) == 14
-        assert {len(arm["rates"]) for arm in arms} == {1}
+        assert [len(arm["rates"]) for arm in arms] == 2 * [*[1] * 6, 6]
+        assert [len(arm["beside"]) for arm in arms] == 2 * [*[1] * 6, 0]
         assert {arm["mirror"] > 0 for arm in arms} == {False, True}
         [auto, _] = [arm for arm in arms if arm["profile"] == "auto"]
         assert auto["asks"] > [0]
