@@ -11,13 +11,14 @@
 // Room for at least one more blob of `stride` bytes in the last chunk, or a new chunk. NULL: nothing more.
 static uint8_t * place(struct st_tier * t, size_t stride, size_t limit, size_t * used) {
     struct st_mirror * m = &t->mirror;
-    if (m->n_chunks > 0 && m->chunks[m->n_chunks - 1].size - *used >= stride) {
+    if (m->n_chunks > 0 && m->chunks[m->n_chunks - 1].size - *used > stride) {
+        // A byte stays free: blobs of two chunks never touch, so what is copied at once lies in one allocation.
         uint8_t * at = (uint8_t *) m->chunks[m->n_chunks - 1].data + *used;
         *used += stride;
         return at;
     }
     size_t size = limit - m->bytes < CHUNK_BYTES ? limit - m->bytes : CHUNK_BYTES;
-    if (size < stride || limit < m->bytes) {
+    if (size <= stride || limit < m->bytes) {
         return NULL;
     }
     struct st_memory * chunks = realloc(m->chunks, ((size_t) m->n_chunks + 1) * sizeof *chunks);

@@ -47,6 +47,7 @@ def add_parser(subparsers: Any) -> None:
     p.add_argument(
         "--copy-delay-us", metavar="US", type=whole(0), default=0, help="CPU only: mean random delay of copies"
     )
+    p.add_argument("--stream-from", metavar="N", type=whole(0), help="as strata-tui's flag (default: as planned)")
     p.set_defaults(run=run)
 
 
@@ -68,10 +69,15 @@ def run(args: argparse.Namespace) -> int:
         digest, counters = _logits(core, device, arm, round(args.slots_fraction * experts), info.expert_bytes, args)
         hashes.append(digest)
         seconds = f"{time.perf_counter() - started:.1f}"
-        names = ("loads", "loads_mirror", "evictions")
+        names = ("loads", "loads_mirror", "streamed", "evictions")
         counts = [str(sum(counters[phase][name] for phase in counters)) for name in names]
         rows.append([arm.pinning, str(arm.pool), f"{arm.mirror:.0%}", *counts, seconds, digest[:16]])
-    print(table(["pinning", "pool", "mirror", "loads", "from mirror", "evictions", "s", "hash of all logits"], rows))
+    print(
+        table(
+            ["pinning", "pool", "mirror", "loads", "from mirror", "streamed", "evictions", "s", "hash of all logits"],
+            rows,
+        )
+    )
     same = len(set(hashes)) == 1
     print(f"\n{len(arms)} arms, {'all equal' if same else 'NOT equal'}")
     return 0 if same else 1
@@ -79,6 +85,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _logits(core: Any, device: str, arm: Arm, slots: int, expert_bytes: int, args: argparse.Namespace) -> Any:
     from ..engine.llama import LowLevel
+    from ..engine.plan import STREAM_FROM, start_stream
 
     pins = {"on": core.PIN_ON, "off": core.PIN_OFF, "auto": core.PIN_AUTO, "toggled": core.PIN_ON}
     with LowLevel(
@@ -94,6 +101,7 @@ def _logits(core: Any, device: str, arm: Arm, slots: int, expert_bytes: int, arg
     ) as model:
         tier = model.tier
         assert tier is not None
+        start_stream(tier, STREAM_FROM[not tier.on_gpu] if args.stream_from is None else args.stream_from)
         rng = random.Random(7)
         n_vocab = model.model.n_vocab
         tokens = [rng.randrange(n_vocab // 4, n_vocab // 2) for _ in range(args.prompt + args.tokens)]

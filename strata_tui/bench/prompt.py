@@ -148,7 +148,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _open(device: str, slots: int, mirror: int, args: argparse.Namespace) -> LowLevel:
     from ..engine.llama import LowLevel
-    from ..engine.plan import STREAM_FROM, ring_size
+    from ..engine.plan import STREAM_FROM, start_stream
 
     model = LowLevel(
         args.model,
@@ -162,9 +162,7 @@ def _open(device: str, slots: int, mirror: int, args: argparse.Namespace) -> Low
     )
     tier = model.tier
     assert tier is not None
-    start = STREAM_FROM[not tier.on_gpu] if args.stream_from is None else args.stream_from
-    ring = ring_size(tier, tier.arena()["bytes"], 0) if start else 0
-    tier.set_stream(start if ring else 0, ring, False)
+    start_stream(tier, STREAM_FROM[not tier.on_gpu] if args.stream_from is None else args.stream_from)
     return model
 
 

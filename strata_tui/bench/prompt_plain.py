@@ -41,7 +41,7 @@ def run(args: argparse.Namespace, info: Any, experts: int, device: str) -> int:
     """Exit code 1 when an arm chooses another token than the first. Raises UserError."""
     from ..engine import native
     from ..engine.llama import LowLevel, Placement
-    from ..engine.plan import ring_size
+    from ..engine.plan import STREAM_FROM, start_stream
 
     if device == "CPU":
         raise UserError("bench prompt --plain compares prompts on a GPU, and llama.cpp offers none here.")
@@ -58,8 +58,7 @@ def run(args: argparse.Namespace, info: Any, experts: int, device: str) -> int:
         assert model.tier is not None
         usage = np.random.default_rng(5).random(experts).astype(np.float32)  # residents at random places
         model.tier.prefill(usage.tobytes())
-        ring = RING_LAYERS * model.tier.stream_layer if own else ring_size(model.tier, model.tier.arena()["bytes"], 0)
-        model.tier.set_stream(32, ring, own)
+        start_stream(model.tier, STREAM_FROM[0], RING_LAYERS * model.tier.stream_layer if own else 0)
         return model
 
     mirror = int(args.mirror_gib * 2**30) or 2 * info.expert_bytes

@@ -19,7 +19,7 @@ from .llama_log import LOG
 from .loading import Emit, LoadControl, Throttle
 from .modes import Modes, ModesState
 from .options import EngineOptions
-from .plan import Machine, Plan, gib, make_plan, refit, ring_size
+from .plan import Machine, Plan, gib, make_plan, refit, start_stream
 from .prefix import Prefix
 from .profile import UsageProfile, model_key
 from .sampling import recommended
@@ -295,10 +295,9 @@ def _measured(plan: Plan, context: llama.Context) -> tuple[int | None, Plan]:
 
 def _set_stream(plan: Plan, tier: _core.Tier, log: Logger) -> Plan:
     """Gives streamed batches their ring, and says so in the plan."""
-    size = ring_size(tier, tier.arena()["bytes"], plan.ring) if plan.stream_from else 0
-    if plan.stream_from and plan.ring and not size:
+    size = start_stream(tier, plan.stream_from, plan.ring)
+    if plan.ring and not size:
         raise UserError(f"A ring of {gib(plan.ring)} is too small: this model needs {gib(tier.stream_unit)} or more.")
-    tier.set_stream(plan.stream_from if size else 0, size, bool(plan.ring))
     units = "layers" if size >= 2 * tier.stream_layer else "slices of layers"
     if not plan.stream_from:
         note = "off: prompts use slots"

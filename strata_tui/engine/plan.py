@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ..errors import UserError
 from .events import PlanLine
 from .gguf_info import GgufInfo
 from .options import EngineOptions
 from .telemetry import Ram
+
+if TYPE_CHECKING:
+    from . import _core
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -26,7 +29,7 @@ CPU_RESERVE = (GIB, 0.10)  # at least; share of available RAM
 MIRROR_RESERVE = (4 * GIB, 0.20)
 GPU_BASE = 96 * MIB  # what the first kernels take on a card beside the compute buffers
 BATCHES = (4096, 2048, 1024, 512)  # tokens; the largest whose compute buffers take a small share of the room
-BATCH_SHARE = 0.1
+BATCH_SHARE = 0.2
 STREAM_FROM = (32, 64)  # tokens, on a GPU and on the CPU: measured, below it fewer experts are picked than would stream
 MAX_THREADS = 16
 GPU_THREADS = 4
@@ -105,11 +108,14 @@ def make_plan(info: GgufInfo, sizes: Sizes, machine: Machine, options: EngineOpt
     slots = _wanted_slots(sizes, floor, machine, options, notices)
     context = _wanted_context(info, options, notices)
     batch = min(options.batch or _wanted_batch(info, context, machine, room, sizes), context)
-    ring = int((options.ring_gib or 0) * GIB) if sizes.n_experts else 0
+    stream_from = STREAM_FROM[not machine.on_gpu] if options.stream_from is None else options.stream_from
+    ring = int((options.ring_gib or 0) * GIB) if sizes.n_experts and stream_from else 0
+    if options.ring_gib and not ring:
+        notices.append("--ring-gib is not used: no prompt streams here.")
 
     def computing(tokens: int) -> int:
-        scores = _number(info, "attention.head_count") * tokens * batch * 4  # kept whole without flash attention
-        return compute_bytes(info, tokens, batch, machine.on_gpu) + scores * (options.flash_attention is False)
+        scores = score_bytes(info, tokens, batch) if options.flash_attention is False else 0
+        return compute_bytes(info, tokens, batch, machine.on_gpu) + scores
 
     def fixed(tokens: int) -> int:
         return info.trunk_bytes + kv_bytes(info, tokens) + computing(tokens) + ring
@@ -158,7 +164,7 @@ def make_plan(info: GgufInfo, sizes: Sizes, machine: Machine, options: EngineOpt
         vram_free=machine.vram_free,
         mirror_limit=mirror,
         ring=ring,
-        stream_from=STREAM_FROM[not machine.on_gpu] if options.stream_from is None else options.stream_from,
+        stream_from=stream_from,
         lines=lines,
         notices=tuple(notices),
     )
@@ -176,6 +182,13 @@ def ring_size(sizes: StreamSizes, arena: int, own: int) -> int:
         (2 * sizes.stream_unit, 1),
     )
     return next((size for size, share in choices if size * share <= arena), 0)
+
+
+def start_stream(tier: _core.Tier, stream_from: int, own: int = 0) -> int:
+    """Gives streamed batches their ring, as ring_size says; its bytes, 0 when there is none and nothing streams."""
+    size = ring_size(tier, tier.arena()["bytes"], own) if stream_from else 0
+    tier.set_stream(stream_from if size else 0, size, bool(own and size))
+    return size
 
 
 def fitting_slots(sizes: Sizes, room: int, most: int) -> int:
@@ -254,6 +267,11 @@ def compute_bytes(info: GgufInfo, context: int, batch: int, on_gpu: bool) -> int
     return rows + experts + mask + (info.n_vocab or 0) * 4 + (GPU_BASE if on_gpu else 0)
 
 
+def score_bytes(info: GgufInfo, context: int, batch: int) -> int:
+    """Attention scores of one batch, which are kept whole without flash attention."""
+    return _number(info, "attention.head_count") * context * batch * 4
+
+
 def gib(n: int) -> str:
     """Bytes as people read them."""
     return f"{n / GIB:.2f} GiB" if n >= GIB // 10 else f"{n / MIB:.1f} MiB"
@@ -316,7 +334,11 @@ def _wanted_batch(info: GgufInfo, context: int, machine: Machine, room: _Room, s
     """On a GPU large batches: what streams for one streams for all its tokens."""
     if machine.on_gpu and sizes.n_experts:
         for batch in BATCHES:
-            if compute_bytes(info, context, batch, True) <= BATCH_SHARE * room.usable:
+            # whether flash attention works is known later only: there must be room without it, too
+            if (
+                compute_bytes(info, context, batch, True) + score_bytes(info, context, batch)
+                <= BATCH_SHARE * room.usable
+            ):
                 return batch
     return BATCHES[-1]
 

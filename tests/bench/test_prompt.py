@@ -98,6 +98,12 @@ def test_files_that_stay_are_not_called_cold(tiny_model: TinyModel) -> None:
     assert page_cache.cached_share([path]) == 1
 
 
+def test_beside_plain_llama_cpp_wants_a_gpu(tiny_model: TinyModel) -> None:
+    asked = args(str(tiny_model("qwen3moe")), "--plain", "--gpu", "-1")
+    with pytest.raises(UserError, match="compares prompts on a GPU"):
+        asked.run(asked)
+
+
 def test_a_model_without_experts_is_refused(tiny_model: TinyModel) -> None:
     asked = args(str(tiny_model("llama_dense")), "--gpu", "-1")
     with pytest.raises(UserError, match="has no experts"):

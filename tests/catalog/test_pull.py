@@ -213,7 +213,9 @@ def test_the_command(hub: HubServer, tmp_path: Path) -> None:
     env = {**os.environ, "HF_ENDPOINT": hub.endpoint, "STRATA_TUI_MODELS": str(tmp_path / "models")}
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, "-m", "strata_tui", *words], env=env, capture_output=True, text=True)
+        return subprocess.run(
+            [sys.executable, "-P", "-m", "strata_tui", *words], env=env, capture_output=True, text=True
+        )
 
     listed = run("pull", REPO, "--list")
     assert [line.split()[2] for line in listed.stdout.splitlines()] == ["Q8_0", "Q4_K_M"], listed.stderr

@@ -13,6 +13,7 @@ import models
 import numpy as np
 import pytest
 from model_fixtures import TinyModel
+from reading import experts_of, read_and_write, tokens_of
 
 from strata_tui.engine import gguf_info, native
 from strata_tui.engine.llama import Logits, LowLevel
@@ -31,23 +32,12 @@ ARMS = {
 }
 
 
-def tokens_of(model: LowLevel, n: int, seed: int) -> list[int]:
-    rng = np.random.default_rng(seed)
-    return [int(t) for t in rng.integers(3, model.model.n_vocab, n)]
-
-
 def run(model: LowLevel, prompt: int) -> Logits:
-    """Logits of every prompt token and of greedy decoding after it: (prompt + DECODED, n_vocab)."""
-    model.clear()
-    rows = [model.decode(tokens_of(model, prompt, prompt), all_logits=True)]
-    for _ in range(DECODED):
-        rows.append(model.decode([int(rows[-1][-1].argmax())])[None])
-    return np.concatenate(rows)
+    return read_and_write(model, prompt, DECODED)
 
 
 def slot_count(path: Path, kind: str) -> int:
-    groups = gguf_info.expert_groups(gguf_info.read_info(path))
-    total = sum(experts for _, experts, _, _ in groups)
+    total = experts_of(path)
     return {"floor": 1, "half": total // 2, "all": total}[kind]
 
 

@@ -9,7 +9,19 @@ import pytest
 
 from strata_tui.engine.gguf_info import GgufInfo
 from strata_tui.engine.options import EngineOptions
-from strata_tui.engine.plan import GIB, GPU_BASE, MIB, Machine, compute_bytes, fitting_slots, kv_bytes, make_plan, refit
+from strata_tui.engine.plan import (
+    GIB,
+    GPU_BASE,
+    MIB,
+    STREAM_FROM,
+    Machine,
+    compute_bytes,
+    fitting_slots,
+    kv_bytes,
+    make_plan,
+    refit,
+    ring_size,
+)
 from strata_tui.engine.telemetry import Ram
 from strata_tui.errors import UserError
 
@@ -287,3 +299,42 @@ def test_refit_holds_the_budget() -> None:
     fixed = INFO.trunk_bytes + kv_bytes(INFO, 8192) + compute_bytes(INFO, 8192, 512, on_gpu=False)
     again = refit(plan, Slots(), CARD.vram_free - fixed)
     assert fixed + again.arena + GPU_BASE <= 6 * GIB
+
+
+@dataclass(frozen=True)
+class Streams:
+    """A layer of three slices, as the tier counts them."""
+
+    stream_unit: int = 100
+    stream_layer: int = 300
+
+
+@pytest.mark.parametrize(
+    ("arena", "size"),
+    [(7200, 900), (7199, 600), (2400, 600), (2399, 300), (600, 300), (599, 200), (200, 200), (199, 0)],
+)
+def test_a_ring_of_lent_slots_is_as_large_as_the_arena_can_bear(arena: int, size: int) -> None:
+    assert ring_size(Streams(), arena, 0) == size
+
+
+@pytest.mark.parametrize(("own", "size"), [(99, 0), (100, 100), (5000, 5000)])
+def test_a_ring_of_its_own_is_what_was_asked_for_or_none(own: int, size: int) -> None:
+    assert ring_size(Streams(), 7200, own) == size
+
+
+@pytest.mark.parametrize(("free", "batch"), [(128, 4096), (24, 2048), (12, 1024), (6, 512)])
+def test_batches_on_a_card_are_as_large_as_a_share_of_it_allows(free: int, batch: int) -> None:
+    card = replace(CARD, vram_free=free * GIB, vram_total=free * GIB)
+    assert make_plan(INFO, Slots(), card, EngineOptions()).batch == batch
+    assert make_plan(INFO, Slots(), card, EngineOptions(batch=256)).batch == 256
+    assert make_plan(INFO, Slots(), CPU, EngineOptions()).batch == 512
+
+
+def test_a_ring_of_its_own_takes_the_room_of_slots_where_prompts_stream() -> None:
+    plain = make_plan(INFO, Slots(), CARD, EngineOptions())
+    own = make_plan(INFO, Slots(), CARD, EngineOptions(ring_gib=1))
+    assert (plain.stream_from, own.ring) == (STREAM_FROM[0], GIB)
+    assert plain.slots - own.slots == 512  # of 2 MiB
+    never = make_plan(INFO, Slots(), CARD, EngineOptions(ring_gib=1, stream_from=0))
+    assert (never.ring, never.slots) == (0, plain.slots)
+    assert "--ring-gib is not used" in " ".join(never.notices)

@@ -13,12 +13,11 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import models
-import numpy as np
 import pytest
 from model_fixtures import TinyModel
+from reading import experts_of, read_and_write, tokens_of
 
 from strata_tui.engine import gguf_info, native
 from strata_tui.engine.llama import Logits, LowLevel
@@ -74,22 +73,8 @@ def test_the_arms_cover_every_pair() -> None:
         assert set(itertools.product(values[a], values[b])) - seen <= {("two layers", "lent")}, (a, b)
 
 
-def experts_of(path: Path) -> int:
-    return sum(n for _, n, _, _ in gguf_info.expert_groups(gguf_info.read_info(path)))
-
-
-def tokens_of(model: LowLevel, n: int, seed: int) -> list[int]:
-    rng = np.random.default_rng(seed)
-    return [int(t) for t in rng.integers(3, model.model.n_vocab, n)]
-
-
 def run(model: LowLevel, prompt: int) -> Logits:
-    """Logits of every prompt token and of greedy decoding after it: (prompt + DECODED, n_vocab)."""
-    model.clear()
-    rows = [model.decode(tokens_of(model, prompt, prompt), all_logits=True)]
-    for _ in range(DECODED):
-        rows.append(model.decode([int(rows[-1][-1].argmax())])[None])
-    return np.concatenate(rows)
+    return read_and_write(model, prompt, DECODED)
 
 
 @pytest.fixture(scope="module")

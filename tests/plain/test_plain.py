@@ -103,7 +103,14 @@ def test_a_chat_that_is_open_elsewhere_is_only_read(talk: Talk, tmp_path: Path) 
     talk("the first")
     with Store(tmp_path / "chats.sqlite3") as other:
         other.claim(1).result()
-        said = talk("more", "/fork", "more", "/export json /nowhere/x.json", f"/export md {tmp_path}/out.md", resume=1)
+        said = talk(
+            "more",
+            "/fork",
+            "more",
+            f"/export json {tmp_path}/chats.sqlite3/x.json",
+            f"/export md {tmp_path}/out.md",
+            resume=1,
+        )
         assert f"It is open in another window (process {os.getpid()}): /fork goes on in a copy." in said
         assert "Error: Chat 1 is open in another window" in said
         assert "Chat 2: " in said and "Error: " in said.rpartition("Chat 2: ")[2]
@@ -207,7 +214,7 @@ def test_a_simple_terminal_gets_it_by_itself(term: str | None, tmp_path: Path, d
     env |= {f"STRATA_TUI_{n}": str(tmp_path / n) for n in ("DATA", "CACHE", "LOGS", "CONFIG")}
     env |= {"TERM": term} if term else {}
     flags = ["-m", str(demo_model), "--gpu", "-1", "--threads", "1", "--ctx", "1024"]  # slow enough to be stopped
-    program = Pty([sys.executable, "-m", "strata_tui", *flags], env)
+    program = Pty([sys.executable, "-P", "-m", "strata_tui", *flags], env)  # -P: the installed package
     try:
         program.until("so the chat is in plain lines, as with --plain.")
         program.until("You: ")

@@ -86,7 +86,7 @@ def app(request: pytest.FixtureRequest, tmp_path: Path, tiny_model: Callable[[st
     env |= {"PYTHONPATH": str(ROOT), "OMP_WAIT_POLICY": "passive"}
     env |= {"COLUMNS": "80", "LINES": "24"}  # as a shell may have left them; the terminal is larger
     flags = f"-m {tiny_model('qwen3moe')} --gpu -1 --threads 1 --temperature 0"
-    program = f"env {' '.join(f'{k}={v}' for k, v in env.items())} {sys.executable} -m strata_tui {flags}"
+    program = f"env {' '.join(f'{k}={v}' for k, v in env.items())} {sys.executable} -P -m strata_tui {flags}"
     inner = str(tmp_path / "inner")
     if getattr(request, "param", "tmux") != "tmux":
         program = f"env -u TMUX tmux -S {inner} -f {tmux.conf} new-session '{program}'"
