@@ -32,8 +32,7 @@ static size_t round_up(size_t n, size_t multiple) {
 // batched CUDA kernels read whole tiles past a row's end. What they read is multiplied by zero, so it must be
 // finite: the next slice of the same type is (its bytes are quantised weights), other bytes may not be, so
 // only slices of one type are neighbours without a pad. The stride is a multiple of every type's size, because the
-// kernels count the stride in blocks, and of ALIGN: prompts were 8 % slower when each expert began somewhere in a
-// cache line.
+// kernels count the stride in blocks, and of ALIGN, so that each expert begins a cache line, as in llama.cpp's tensors.
 static int lay_out(struct st_tier * t, struct st_class * c) {
     size_t offset = 0, unit = ALIGN;
     for (int s = 0; s < c->n_slices; s++) {

@@ -46,11 +46,15 @@ int st_pool_start(struct st_tier * t) {
 static void decide_direct(struct st_tier * t, struct st_modes * m) {
     const size_t in_mirror = t->mirror.bytes < t->blob_bytes_all ? t->mirror.bytes : t->blob_bytes_all;
     const double need      = (double) (t->blob_bytes_all - in_mirror), available = (double) t->available;
-    bool on = t->direct_wanted == ST_DIRECT_ON;
+    bool offered = true;  // by the file systems that hold the model
+    for (int i = 0; i < t->n_shards; i++) {
+        offered = offered && t->shards[i].source.direct >= 0;
+    }
+    bool on = offered && t->direct_wanted == ST_DIRECT_ON;
     m->direct_reason[0] = '\0';
-    if (on) {
-        snprintf(m->direct_reason, sizeof m->direct_reason, "past the page cache: chosen");
-    } else if (t->direct_wanted == ST_DIRECT_AUTO && t->available >= 0) {
+    if (t->direct_wanted == ST_DIRECT_ON) {
+        snprintf(m->direct_reason, sizeof m->direct_reason, "past the page cache: %s", on ? "chosen" : "not offered by this file system");
+    } else if (offered && t->direct_wanted == ST_DIRECT_AUTO && t->available >= 0) {
         const bool before = atomic_load_explicit(&t->direct, memory_order_relaxed);
         on = available < (before ? 1.05 : 1.0) * need;  // not to and fro
         if (on) {

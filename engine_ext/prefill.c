@@ -1,4 +1,5 @@
-// Pre-fill: slots are filled at the start with the hottest experts of the usage profile, several threads filling stage buffers while copies run.
+// Pre-fill: slots are filled at the start with the hottest experts of the usage profile, several threads filling
+// stage buffers while copies run.
 #include <stdlib.h>
 #include <time.h>
 

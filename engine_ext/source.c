@@ -10,18 +10,13 @@
 #include <sys/sysmacros.h>
 #include <sys/types.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "clock.h"
 
 #define SLOW_NS 1000000u      // a read from the page cache takes some microseconds, even with a thread for each core ...
 #define SLOW_NS_PER_BYTE 4u   // ... and this a byte at the very most
 #define DIRECT_ALIGN ((size_t) 4096)  // offset, length and memory of direct reads: enough for any disk
-
-static uint64_t now_ns(void) {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t) ts.tv_sec * 1000000000u + (uint64_t) ts.tv_nsec;
-}
 
 // A partition has no queue of its own, its disk has. What has neither (a file system over several disks, or over
 // the network) counts as not rotational.
@@ -138,14 +133,14 @@ static long waits(void) {
 
 // Reads what is in the page cache, up to `size` bytes, and says whether that was all. The bytes read.
 static size_t ask_and_read(struct st_source * s, uint64_t at, size_t size, uint8_t * dst, unsigned how, struct st_read * out) {
-    const uint64_t begun = now_ns();
+    const uint64_t begun = st_now_ns();
     ssize_t n = 1;
     if (how & ST_DIRECT) {  // what is to be read past the page cache must not be begun through it, as some kernels do when asked
         uint8_t page;
         n = read_cached(s, at + begun % size, &page, 1);
     }
     n = n == 1 ? read_cached(s, at, dst, size) : n;
-    const uint64_t took = now_ns() - begun;
+    const uint64_t took = st_now_ns() - begun;
     if (n >= 0) {
         // The fill time has the last word: what took that long has waited, whatever was said.
         out->cached = (size_t) n == size && took < SLOW_NS + size * SLOW_NS_PER_BYTE;

@@ -1,17 +1,12 @@
 #include "stager.h"
 
 #include <assert.h>
-#include <time.h>
+
+#include "clock.h"
 
 // A window is long enough to tell a rate, and short enough that a prompt has many.
 #define WINDOW_NS 20000000u
 #define WINDOW_PIECES 64u
-
-static uint64_t now_ns(void) {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t) ts.tv_sec * 1000000000u + (uint64_t) ts.tv_nsec;
-}
 
 // Takes a piece off the queue; the lock is held.
 static struct st_job * take(struct st_stager * s, int * piece) {
@@ -41,9 +36,9 @@ static void answer(struct st_stager * s, bool cached) {
 static void fill(struct st_stager * s, struct st_job * job, int piece) {
     pthread_mutex_unlock(&s->lock);
     struct st_filled filled = { .cached = -1 };
-    const uint64_t begun = now_ns();
+    const uint64_t begun = st_now_ns();
     const int result     = s->fill(s->fill_ctx, job, piece, &filled);
-    const uint64_t ended = now_ns();
+    const uint64_t ended = st_now_ns();
     pthread_mutex_lock(&s->lock);
     s->bytes += filled.bytes;
     s->pieces++;
@@ -95,7 +90,7 @@ static void * run(void * arg) {
 }
 
 int st_stager_init(struct st_stager * s, st_fill_fn fill_piece, void * ctx, const struct st_pace_options * options) {
-    *s = (struct st_stager) { .fill = fill_piece, .fill_ctx = ctx, .granted = ST_STAGER_MAX_THREADS, .window.at = now_ns() };
+    *s = (struct st_stager) { .fill = fill_piece, .fill_ctx = ctx, .granted = ST_STAGER_MAX_THREADS, .window.at = st_now_ns() };
     st_pace_init(&s->pace, options);
     atomic_store_explicit(&s->profile, s->pace.profile, memory_order_relaxed);
     pthread_cond_t * conditions[] = { &s->work, &s->parked, &s->done };
@@ -152,7 +147,7 @@ static int change_threads(struct st_stager * s, int n) {
 
 // What was filled since the last window, or NULL while that is too little; the lock is held.
 static bool window(struct st_stager * s, struct st_pace_window * w) {
-    const uint64_t now = now_ns();
+    const uint64_t now = st_now_ns();
     if (s->n_unfinished > 0) {
         s->busy_ns += now - s->busy_since;
         s->busy_since = now;
@@ -166,7 +161,7 @@ static void begin_window(struct st_stager * s) {
     s->window.pieces    = s->pieces;
     s->window.busy_ns   = s->busy_ns;
     s->window.waited_ns = s->waited_ns;
-    s->window.at        = now_ns();
+    s->window.at        = st_now_ns();
 }
 
 // Brings the number of threads to what the pace says; the lock is held. A window is of one number of threads.
@@ -228,7 +223,7 @@ void st_stager_submit(struct st_stager * s, struct st_job * job) {
     s->todo_tail = job;
     s->n_open++;
     if (s->n_unfinished++ == 0) {
-        s->busy_since = now_ns();
+        s->busy_since = st_now_ns();
     }
     s->n_todo += job->n_pieces;
     // A thread for each piece, but for one where only this job is open: the collecting thread fills that itself,
@@ -259,7 +254,7 @@ struct st_job * st_stager_collect(struct st_stager * s) {
         pthread_mutex_unlock(&s->lock);
         return NULL;
     }
-    const uint64_t begun = s->done_head ? 0 : now_ns();
+    const uint64_t begun = s->done_head ? 0 : st_now_ns();
     while (!s->done_head) {
         int piece;
         struct st_job * job = take(s, &piece);
@@ -269,7 +264,7 @@ struct st_job * st_stager_collect(struct st_stager * s) {
             pthread_cond_wait(&s->done, &s->lock);
         }
     }
-    s->waited_ns += begun ? now_ns() - begun : 0;
+    s->waited_ns += begun ? st_now_ns() - begun : 0;
     struct st_job * job = take_done(s);
     keep_pace(s);
     pthread_mutex_unlock(&s->lock);

@@ -15,6 +15,7 @@
 #include <pthread.h>
 
 #include "adapt.h"
+#include "clock.h"
 #include "counters.h"
 #include "ggml-backend-impl.h"
 #include "ggml-impl.h"
@@ -212,12 +213,6 @@ static inline struct st_phase_counters * st_now(struct st_tier * t) {
 
 static inline bool st_cancelled(const struct st_tier * t) {
     return atomic_load_explicit(&t->cancel, memory_order_relaxed);
-}
-
-static inline uint64_t st_now_ns(void) {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t) ts.tv_sec * 1000000000u + (uint64_t) ts.tv_nsec;
 }
 
 // tier.c. `inner`, shards (paths), groups and `pool_buffers` are set. 0 or -1; then st_tier_close all the same.

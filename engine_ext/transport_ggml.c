@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "clock.h"
 #include "ggml-backend-impl.h"
 #include "ggml-impl.h"
 
@@ -116,17 +117,11 @@ struct delay {
     size_t size;
 };
 
-static uint64_t now_ns(void) {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t) ts.tv_sec * 1000000000u + (uint64_t) ts.tv_nsec;
-}
-
 // Both run on the driver's thread: one when the copy stream reaches a copy, one when that copy is done. The
 // second holds the stream until a slower link would have carried it; the thread that queued the copy goes on.
 static void begin(void * data) {
     struct ggml_transport * t = data;
-    t->began_at = now_ns();
+    t->began_at = st_now_ns();
 }
 
 static void hold(void * data) {
@@ -134,7 +129,7 @@ static void hold(void * data) {
     struct ggml_transport * t = d->t;
     t->free_at = (t->free_at > t->began_at ? t->free_at : t->began_at) + (uint64_t) ((double) d->size * t->ns_per_byte);
     free(d);
-    for (uint64_t now = now_ns(); now < t->free_at; now = now_ns()) {
+    for (uint64_t now = st_now_ns(); now < t->free_at; now = st_now_ns()) {
         if (t->free_at - now > 100000) {  // the last stretch is polled: sleeping is too coarse for it
             const uint64_t left = t->free_at - now - 60000;
             const struct timespec ts = { .tv_sec = (time_t) (left / 1000000000u), .tv_nsec = (long) (left % 1000000000u) };

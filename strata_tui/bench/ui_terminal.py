@@ -12,7 +12,6 @@ import select
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from ..errors import UserError
+from ..term.launcher import this_python
 from .ui_child import Spec
 
 PATIENCE = 60.0  # seconds for something to be drawn
@@ -47,7 +47,7 @@ class Terminal:
             environment.pop(name, None)
         self.begun = time.monotonic()
         self._process = subprocess.Popen(
-            command or [sys.executable, "-m", "strata_tui.bench.ui_child", argument],
+            command or [*this_python(), "-m", "strata_tui.bench.ui_child", argument],
             stdin=slave,
             stdout=slave,
             stderr=slave,

@@ -60,14 +60,12 @@ def run(args: argparse.Namespace) -> int:
     resume = _checked_chat(args)
     if plain:
         return _run_plain(args, resume)
-    from ..term.launcher import supervise
+    from ..term.launcher import supervise, this_python
 
     if terminal_size() is not None:
         for name in ("COLUMNS", "LINES"):  # left by a shell or by readline; they would count more than the terminal
             os.environ.pop(name, None)
-    # as python -m or as an installed command: only the former has the current folder on its path
-    safe = [] if getattr(sys.modules["__main__"], "__spec__", None) else ["-P"]
-    return supervise([sys.executable, *safe, "-m", "strata_tui", "chat", *_flags(args, resume), "--child"])
+    return supervise([*this_python(), "-m", "strata_tui", "chat", *_flags(args, resume), "--child"])
 
 
 def _run_screen(args: argparse.Namespace) -> int:

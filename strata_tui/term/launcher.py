@@ -27,6 +27,13 @@ _UNCAUGHT: Final = 1
 """Python's exit code after an exception. The chat has explained its own exit codes itself."""
 
 
+def this_python() -> list[str]:
+    """The command of another process on the same package as this one."""
+    # as python -m or as an installed command: only the former has the current folder on its path
+    safe = [] if getattr(sys.modules["__main__"], "__spec__", None) else ["-P"]
+    return [sys.executable, *safe]
+
+
 def supervise(argv: Sequence[str]) -> int:
     """Runs `argv` to its end; returns its exit code, or 128 + n if signal n killed it.
 
