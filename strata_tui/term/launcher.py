@@ -29,8 +29,8 @@ _UNCAUGHT: Final = 1
 
 def this_python() -> list[str]:
     """The command of another process on the same package as this one."""
-    # as python -m or as an installed command: only the former has the current folder on its path
-    safe = [] if getattr(sys.modules["__main__"], "__spec__", None) else ["-P"]
+    # python -m has the current folder on its path, python -P -m and an installed command have not
+    safe = [] if getattr(sys.modules["__main__"], "__spec__", None) and not sys.flags.safe_path else ["-P"]
     return [sys.executable, *safe]
 
 

@@ -7,6 +7,7 @@ import io
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import termios
@@ -181,6 +182,11 @@ def test_long_work_is_told_in_few_lines() -> None:
     assert said == ["Reading the trunk.", "Filling slots."]
 
 
+def _own_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the tests may have been started with it ignored
+
+
 class Pty:
     """The program in a pseudo-terminal."""
 
@@ -193,7 +199,7 @@ class Pty:
             stderr=slave,
             env=env,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=_own_terminal,
         )
         os.close(slave)
         self.seen = ""
