@@ -173,7 +173,7 @@ class Settings:
     pinning: Pinning = field(default=Pinning.AUTO, metadata=_is("engine", Pinning))
     stager: StagerProfile = field(default=StagerProfile.AUTO, metadata=_is("engine", StagerProfile))
     stager_threads: int | None = field(default=None, metadata=_is("engine", int, 1, 32))
-    pool_buffers: int = field(default=16, metadata=_is("engine", int, 2, 4096))  # depth of the ring of stage buffers
+    pool_buffers: int = field(default=24, metadata=_is("engine", int, 2, 4096))  # depth of the ring of stage buffers
     residency: Residency = field(default=Residency.LRU, metadata=_is("engine", Residency))
     draft: Drafting = field(default=Drafting.AUTO, metadata=_is("engine", Drafting))
     draft_min_p: float = field(default=0.0, metadata=_is("engine", float, 0, 1))

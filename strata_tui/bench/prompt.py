@@ -92,7 +92,7 @@ def add_parser(subparsers: Any) -> None:
     p.add_argument("--batch", metavar="N", type=whole(1), default=512, help="tokens computed at once (default: 512)")
     p.add_argument("--cache", choices=("warm", "cold"), nargs="+", default=["warm", "cold"])
     p.add_argument("--mirror-gib", metavar="GIB", type=from_zero, default=0.0, help="also every arm with such a mirror")
-    p.add_argument("--pool-buffers", metavar="N", type=whole(2), default=16)
+    p.add_argument("--pool-buffers", metavar="N", type=whole(2), default=24, help="(default: 24, as the chat)")
     p.add_argument("--stream-from", metavar="N", type=whole(0), help="as strata-tui's flag (default: as planned)")
     p.add_argument("--threads", metavar="N", type=whole(1), default=0, help="(default: the cores of this process)")
     p.add_argument("--rounds", metavar="N", type=whole(1), default=5, help=f"(default: 5; a verdict takes {PAIRS})")

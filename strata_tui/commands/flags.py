@@ -30,7 +30,7 @@ _HELP = {
     "pinning": ("MODE", "page-lock the stage pool: auto, on or off"),
     "stager": ("MODE", "read experts from: auto, ram or ssd"),
     "stager_threads": ("N", "threads that read experts (default: as many as prove useful)"),
-    "pool_buffers": ("N", "stage buffers: how many experts are read ahead (default: 16)"),
+    "pool_buffers": ("N", "stage buffers: how many experts are read ahead (default: 24)"),
     "residency": ("MODE", "which experts keep their slots: lru, adaptive or frozen"),
     "draft": ("N", "tokens to draft ahead: auto (what pays), off, or 1 to 4"),
     "draft_min_p": ("P", "end drafts where their joint confidence falls below P (default: 0)"),

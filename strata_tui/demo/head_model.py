@@ -65,6 +65,7 @@ class _Inputs:
     ids: Tensor
     before: Tensor  # the hidden states at p - 1
     truth: Tensor  # ... and at p
+    weight: Tensor  # of each position
 
 
 class HeadTrainer:
@@ -84,7 +85,12 @@ class HeadTrainer:
         moments = {name: [g.tensor(F32, *reversed(size)) for _ in "mv"] for name, size in shape.parameters().items()}
         self._settings = g.tensor(F32, 7)
         self._rows, self._columns = g.tensor(F16, s.width, s.vocab), g.tensor(F16, s.vocab, s.width)
-        self._in = _Inputs(g.tensor(I32, s.tokens), g.tensor(F32, s.width, s.tokens), g.tensor(F32, s.width, s.tokens))
+        self._in = _Inputs(
+            g.tensor(I32, s.tokens),
+            g.tensor(F32, s.width, s.tokens),
+            g.tensor(F32, s.width, s.tokens),
+            g.tensor(F32, 1, s.tokens),
+        )
         self._positions, self._mask = g.tensor(I32, s.tokens), g.tensor(F32, s.length, s.length)
         self._gradient = g.tensor(F32, s.width, s.tokens)
         self._state = g.tensor(F32, s.width, s.tokens)
@@ -95,7 +101,7 @@ class HeadTrainer:
         gradient = g.call("mul_mat", self._columns, difference)
         apart = g.call("sub", state, self._in.truth)
         gradient = g.call("add", gradient, g.call("scale", apart, feature))
-        gradient = g.call("scale", gradient, 1 / s.tokens)
+        gradient = g.call("scale", g.call("mul", gradient, self._in.weight), 1 / s.tokens)
         self._choices = [g.call("argmax", logits) for logits in (ours, theirs)]
         self._forward = g.graph(
             [g.call("cpy", gradient, self._gradient), g.call("cpy", state, self._state), *self._choices]
@@ -154,18 +160,25 @@ class HeadTrainer:
         y = g.call("reshape_2d", g.call("cont", g.call("permute", y, 0, 2, 1, 3)), s.width, s.tokens)
         return self._linear("attn_output.weight", y)
 
-    def forward(self, ids: Array, before: Array, truth: Array) -> tuple[Array, float]:
-        """The block's hidden states (tokens, width), and how often its likeliest token is the model's.
+    def forward(self, ids: Array, before: Array, truth: Array, weight: Array | None = None) -> float:
+        """How often the block's likeliest token is the model's, where the weight is 1.
 
-        ids: (tokens,) int32; before, truth: (tokens, width), the model's states one position earlier, and there.
+        ids: (tokens,) int32; before, truth: (tokens, width), the model's states one position earlier, and there;
+        weight: (tokens,), of each position in the loss (default: 1).
         """
         g, s = self._ggml, self.shape
+        weight = np.ones(s.tokens, np.float32) if weight is None else weight
         g.set(self._in.ids, ids.astype(np.int32))
         g.set(self._in.before, before.astype(np.float32))
         g.set(self._in.truth, truth.astype(np.float32))
+        g.set(self._in.weight, weight.astype(np.float32))
         g.run(self._runners[0], self._forward)
-        ours, theirs = (g.get(t, np.int32, s.tokens) for t in self._choices)
-        return g.get(self._state, np.float32, s.tokens, s.width), float((ours == theirs).mean())
+        ours, theirs = (g.get(t, np.int32, s.tokens)[weight >= 1] for t in self._choices)
+        return float((ours == theirs).mean()) if len(ours) else 0.0
+
+    def states(self) -> Array:
+        """The block's hidden states of the last `forward`, (tokens, width)."""
+        return self._ggml.get(self._state, np.float32, self.shape.tokens, self.shape.width)
 
     def step(self, rate: float, decay: float = 0.01) -> None:
         """One step of AdamW by the gradient that `forward` left."""

@@ -16,6 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -28,15 +29,16 @@ from numpy.typing import NDArray
 
 from .head_data import DATA, write_head
 from .head_model import STATE, TOKEN, HeadTrainer, Shape
-from .head_text import Tokens, Writer, final_states, until
+from .head_text import Tokens, Writer, answers, final_states, until
 from .upcycle import from_neox, to_neox
 
 Floats = NDArray[np.float32]
 
 LICENCE = "Apache-2.0, as SmolLM2-135M-Instruct, whose weights it begins with and whose text it learns from"
 _RATE, _WARM_UP, _FEATURE, _HELD_BACK = 8e-4, 100, 0.02, 0.02
-_WRITING = 0.33  # share of the time
-_OWN = 0.4  # share of steps in which the block reads its own states, as it does behind the first draft
+_WRITING = 0.45  # share of the time
+_USERS = 0.1  # what a token of the user's counts beside one of the assistant's
+_OWN = 0.3  # share of steps in which the block reads its own states, as it does behind the first draft
 
 
 @dataclass(slots=True)
@@ -45,24 +47,37 @@ class Text:
 
     ids: NDArray[np.int32]  # (talks, length)
     states: NDArray[np.float16]  # (talks, length, width)
+    weights: Floats  # (talks, length): what saying the next token counts
 
     def split(self) -> tuple[Text, Text]:
         """(to train on, held back)."""
         n = max(1, round(len(self.ids) * _HELD_BACK))
-        return Text(self.ids[n:], self.states[n:]), Text(self.ids[:n], self.states[:n])
+        return self._part(slice(n, None)), self._part(slice(n))
 
-    def pieces(self, rng: np.random.Generator, shape: Shape) -> tuple[Any, Any, Any]:
-        """A batch: ids, states one position earlier, states; (tokens,), (tokens, width), (tokens, width)."""
+    def _part(self, talks: slice) -> Text:
+        return Text(self.ids[talks], self.states[talks], self.weights[talks])
+
+    def pieces(self, rng: np.random.Generator, shape: Shape) -> tuple[Any, Any, Any, Any]:
+        """A batch: ids, states one position earlier, states, weights; (tokens,), twice (tokens, width), (tokens,)."""
         talks = rng.integers(len(self.ids), size=shape.texts)
         starts = rng.integers(self.ids.shape[1] - shape.length + 1, size=shape.texts)
-        ids, before, truth = [], [], []
-        for talk, start in zip(talks, starts, strict=True):
-            states = self.states[talk]
-            ids.append(self.ids[talk, start : start + shape.length])
-            truth.append(states[start : start + shape.length])
-            first = states[start - 1 : start] if start else np.zeros_like(states[:1])
-            before.append(np.concatenate([first, truth[-1][:-1]]))
-        return np.concatenate(ids), np.concatenate(before), np.concatenate(truth)
+        ids = np.empty((shape.texts, shape.length), np.int32)
+        weights = np.empty(ids.shape, np.float32)
+        truth = np.empty((*ids.shape, shape.width), np.float32)
+        before = np.zeros_like(truth)
+        for i, (talk, start) in enumerate(zip(talks, starts, strict=True)):
+            piece = slice(start, start + shape.length)
+            ids[i], weights[i], truth[i] = self.ids[talk, piece], self.weights[talk, piece], self.states[talk, piece]
+            before[i, 1:] = truth[i, :-1]
+            if start:
+                before[i, 0] = self.states[talk, start - 1]
+        return ids.ravel(), before.reshape(-1, shape.width), truth.reshape(-1, shape.width), weights.ravel()
+
+
+def next_weights(answers: NDArray[np.bool_]) -> Floats:
+    """1 where the next token is the assistant's, _USERS elsewhere: nobody drafts what a user says."""
+    following = np.concatenate([answers[:, 1:], answers[:, -1:]], 1)
+    return np.where(following, 1.0, _USERS).astype(np.float32)
 
 
 def first_weights(source: Path) -> tuple[dict[str, Floats], Floats, Shape]:
@@ -131,48 +146,53 @@ def train(trainer: HeadTrainer, text: Text, seconds: float, steps: int, seed: in
     """Until the time or the steps are used up; the rate falls to 0 with them. Returns the steps."""
     rng = np.random.default_rng(seed)
     begun, done = time.monotonic(), 0
-    while True:
-        used = max((time.monotonic() - begun) / seconds, done / steps)
-        if used >= 1:
-            return done
-        ids, before, truth = text.pieces(rng, trainer.shape)
-        states, right = trainer.forward(ids, before, truth)
-        if used > 0.1 and rng.random() < _OWN:
-            trainer.forward(ids, own_states(states, before, trainer.shape), truth)
-        trainer.step(_RATE * min(1.0, (done + 1) / _WARM_UP) * 0.5 * (1 + math.cos(math.pi * used)))
-        done += 1
-        if done % 100 == 0:
-            say(f"step {done}, {used:.0%}: the first draft is right in {right:.1%} of a batch")
+    with ThreadPoolExecutor(1) as beside:  # the next batch is put together while the device computes
+        batch = beside.submit(text.pieces, rng, trainer.shape)
+        own = np.random.default_rng(seed + 1)
+        while True:
+            used = max((time.monotonic() - begun) / seconds, done / steps)
+            if used >= 1:
+                return done
+            ids, before, truth, weights = batch.result()
+            batch = beside.submit(text.pieces, rng, trainer.shape)
+            right = trainer.forward(ids, before, truth, weights)
+            if used > 0.1 and own.random() < _OWN:
+                trainer.forward(ids, own_states(trainer.states(), before, trainer.shape), truth, weights)
+            trainer.step(_RATE * min(1.0, (done + 1) / _WARM_UP) * 0.5 * (1 + math.cos(math.pi * used)))
+            done += 1
+            if done % 100 == 0:
+                say(f"step {done}, {used:.0%}: the first draft is right in {right:.1%} of a batch")
 
 
 def measure(trainer: HeadTrainer, text: Text, batches: int, seed: int) -> list[float]:
-    """How often the likeliest token is the model's, for the first draft, the second, ..., 4 in all."""
+    """How often the likeliest token is the model's in its answers, for the first draft, the second, ..., 4 in all."""
     rng = np.random.default_rng(seed)
     sums = np.zeros(4)
     for _ in range(batches):
-        ids, before, truth = text.pieces(rng, trainer.shape)
+        ids, before, truth, weights = text.pieces(rng, trainer.shape)
         for i in range(len(sums)):
-            states, right = trainer.forward(ids, before, truth)
-            sums[i] += right
-            before = own_states(states, before, trainer.shape)
+            sums[i] += trainer.forward(ids, before, truth, weights)
+            before = own_states(trainer.states(), before, trainer.shape)
     return [float(x) for x in sums / batches]
 
 
-def load_text(path: Path) -> list[Tokens]:
+def load_text(path: Path) -> Tokens:
+    """(talks, length)."""
     with np.load(path, allow_pickle=False) as data:
-        return list(data["tokens"])
+        found: Tokens = data["tokens"]
+    return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     p = argparse.ArgumentParser(description=__doc__)
-    p.add_argument("--minutes", type=float, default=9.0, help="in all; a third of it for writing (default: 9)")
+    p.add_argument("--minutes", type=float, default=9.0, help="in all; nearly half of it for writing (default: 9)")
     p.add_argument("--out", type=Path, default=Path(str(files(__package__) / DATA)))
     p.add_argument("--text", type=Path, help="train on this text (from --keep-text) instead of writing one")
     p.add_argument("--keep-text", type=Path, help="where the text goes, 2 bytes a token")
     p.add_argument("--gpu", type=int, help="CUDA device (default: most free memory; -1: CPU)")
-    p.add_argument("--talks", type=int, default=256, help="conversations written at once")
+    p.add_argument("--talks", type=int, default=1024, help="conversations written at once")
     p.add_argument("--length", type=int, default=768, help="tokens of a conversation")
-    p.add_argument("--tokens", type=int, default=6_000_000, help="most tokens to write")
+    p.add_argument("--tokens", type=int, default=8_000_000, help="most tokens to write")
     p.add_argument("--batch", type=int, default=32, help="pieces of 256 tokens in a training step")
     p.add_argument("--piece", type=int, default=256)
     p.add_argument("--steps", type=int, default=1_000_000, help="most training steps")
@@ -192,21 +212,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{time.monotonic() - begun:6.1f} s  {text}", flush=True)
 
     if args.text:
-        talks = load_text(args.text)
+        tokens = load_text(args.text)
+        states = np.stack(final_states(demo, device, list(tokens), args.threads))
     else:
         writer = Writer(source, device, talks=args.talks, length=args.length, threads=args.threads, seed=args.seed)
-        talks = writer.write(until(args.minutes * 60 * _WRITING, args.tokens))
+        written = list(writer.write(until(args.minutes * 60 * _WRITING, args.tokens)))
         writer.close()
-    say(f"{len(talks)} conversations, {sum(map(len, talks)):,} tokens, on {device}")
-    if len(talks) < 2:
+        tokens, states = (np.concatenate(x) for x in zip(*written, strict=True))
+    say(f"{len(tokens)} conversations, {tokens.size:,} tokens, and their states, on {device}")
+    if len(tokens) < 2:
         print("Too little text: give it more --minutes, or shorter conversations.", file=sys.stderr)
         return 1
     if args.keep_text:
-        np.savez_compressed(args.keep_text, tokens=np.stack(talks))
-    text = Text(np.stack(talks).astype(np.int32), np.stack(final_states(demo, device, talks, args.threads)))
+        np.savez_compressed(args.keep_text, tokens=tokens)
+    spoken = answers(tokens, source)
+    say(f"{spoken.mean():.0%} of the tokens are the assistant's")
+    text = Text(tokens.astype(np.int32), states, next_weights(spoken))
     training, held_back = text.split()
-    say("final states")
-
     weights, embeddings, shape = first_weights(source)
     shape = replace(shape, length=args.piece, texts=args.batch)
     trainer = HeadTrainer(shape, weights, embeddings, device, args.threads, _FEATURE)
@@ -219,7 +241,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "data": "conversations written by the source model itself, from its template's opening (head_text.py)",
         "licence": LICENCE,
         "seed": args.seed,
-        "tokens": sum(map(len, talks)),
+        "tokens": tokens.size,
         "steps": steps,
         "tokens_a_step": shape.tokens,
         "right_on_held_back_text": reached,

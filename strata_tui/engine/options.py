@@ -25,7 +25,7 @@ class EngineOptions:
     ring_gib: float | None = None  # None: the ring borrows slots; else memory of its own
     flash_attention: bool | None = None  # None: where llama.cpp thinks it works
     modes: Modes = field(default_factory=Modes)
-    pool_buffers: int = 16  # depth of the ring of stage buffers
+    pool_buffers: int = 24  # depth of the ring of stage buffers; deeper rings were slower, out of the L3 cache
     stager_threads: int | None = None  # None: by the stager's profile, or measured where that is automatic
     profiles: Path | None = None  # folder of the usage profiles; None: they are neither read nor written
     lookup: bool = True  # benches: whether drafts may come from the text itself

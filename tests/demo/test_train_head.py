@@ -78,7 +78,8 @@ def test_forward_gradient_and_learning() -> None:
     batch = _batch(rng)
     trainer = HeadTrainer(SHAPE, w, embeddings, "CPU", 1, 0.0)
     try:
-        states, _ = trainer.forward(*batch)
+        trainer.forward(*batch)
+        states = trainer.states()
         exact: Weights = {name: value.astype(np.float64) for name, value in w.items()}
         assert np.abs(states - _reference(exact, embeddings, *batch[:2])).max() < 1e-4
         trainer.step(1e-4, decay=0.0)  # AdamW's first step moves each weight against the sign of its gradient
@@ -97,8 +98,7 @@ def test_forward_gradient_and_learning() -> None:
         for _ in range(60):
             trainer.forward(*batch)
             trainer.step(3e-3)
-        _, right = trainer.forward(*batch)
-        assert right > 0.7
+        assert trainer.forward(*batch) > 0.7
         assert _loss({n: v.astype(np.float64) for n, v in trainer.weights().items()}, embeddings, *batch) < first / 4
     finally:
         trainer.close()
@@ -111,6 +111,41 @@ def test_own_states_are_one_position_later() -> None:
         start = text * SHAPE.length
         assert (fed[start] == -states[start]).all()
         assert (fed[start + 1 : start + SHAPE.length] == states[start : start + SHAPE.length - 1]).all()
+
+
+def test_the_answers_in_a_conversation(demo_model: Path) -> None:
+    from strata_tui.demo.head_text import answers
+    from strata_tui.engine.llama import Model
+
+    said = [
+        "<|im_start|>user\nHi.<|im_end|>\n<|im_start|>assistant\n",
+        "Hello you.<|im_end|>",
+        "\n<|im_start|>user\nBye.",
+    ]
+    model = Model.load(build.source_model())
+    parts = [model.tokenize(text) for text in said]
+    model.close()
+    found = answers(np.array([sum(parts, [])]), build.source_model())
+    assert found.tolist() == [[False] * len(parts[0]) + [True] * len(parts[1]) + [False] * len(parts[2])]
+    assert (train_head.next_weights(found) == 1).sum() == len(parts[1])
+
+
+def test_a_position_of_weight_0_teaches_nothing() -> None:
+    rng = np.random.default_rng(1)
+    w, (ids, before, truth) = _weights(rng), _batch(rng)
+    weight = np.where(np.arange(SHAPE.tokens) % 5 == 0, 0, 1).astype(np.float32)
+    other = np.where(weight[:, None] > 0, truth, rng.standard_normal(truth.shape)).astype(np.float32)
+    embeddings = rng.standard_normal((SHAPE.vocab, SHAPE.width))
+    moved = []
+    for states in (truth, other):
+        trainer = HeadTrainer(SHAPE, w, embeddings, "CPU", 1, 0.1)
+        try:
+            trainer.forward(ids, before, states, weight)
+            trainer.step(1e-3)
+            moved.append(trainer.weights()[TOKEN])
+        finally:
+            trainer.close()
+    assert (moved[0] == moved[1]).all() and (moved[0] != w[TOKEN]).any()
 
 
 def test_the_order_of_rows_can_be_undone() -> None:

@@ -190,5 +190,9 @@ def test_refused_pins_are_survived(tiny_model: TinyModel) -> None:
                 tier.refuse_pins(-1)
                 tier.set_modes(core.PIN_ON, core.STAGER_RAM)
                 modes = tier.modes()
-                assert modes["pinned"] == pool and modes["pageable"] == modes["refused"] == 0
+                assert modes["pinned"] == pool and modes["pageable"] == 0
+                assert modes["refused"] == 256 << 20  # the mirror's chunk, until the mirror is asked for again
+                tier.fill_mirror(1 << 30)
+                modes = tier.modes()
+                assert modes["refused"] == 0 and int(str(modes["mirror"])) > 0
     assert results[0].tobytes() == results[1].tobytes()
