@@ -24,7 +24,7 @@ static struct st_pace_options pace_options(const struct st_tier * t, enum st_pro
         rotational = rotational || t->shards[i].source.rotational;
     }
     struct st_pace_options o = { .wanted = profile, .threads = t->threads_wanted };
-    o.first[ST_PROFILE_RAM] = n <= 2 ? 1 : n / 2 > 8 ? 8 : n / 2;
+    o.first[ST_PROFILE_RAM] = n <= 2 ? 1 : n * 3 / 4 > 16 ? 16 : n * 3 / 4;
     o.most[ST_PROFILE_RAM]  = n < 4 ? 4 : n > 16 ? 16 : n;
     o.first[ST_PROFILE_SSD] = rotational ? 4 : 16;
     o.most[ST_PROFILE_SSD]  = ST_STAGER_MAX_THREADS;

@@ -183,6 +183,26 @@ def load_text(path: Path) -> Tokens:
     return found
 
 
+def write(source: Path, device: str, args: argparse.Namespace) -> tuple[Any, Any]:
+    """Conversations and their states, of several writers beside each other: while one computes, others choose."""
+    at_once = [args.talks // args.writers] * args.writers
+    threads = max(1, args.threads // args.writers)
+    enough = until(args.minutes * 60 * _WRITING, args.tokens // args.writers)
+
+    def written(i: int) -> list[tuple[Any, Any]]:
+        seed = args.seed * args.writers + i
+        writer = Writer(source, device, talks=at_once[i], length=args.length, threads=threads, seed=seed)
+        try:
+            return list(writer.write(enough))
+        finally:
+            writer.close()
+
+    with ThreadPoolExecutor(args.writers) as pool:
+        parts = [part for parts in pool.map(written, range(args.writers)) for part in parts]
+    tokens, states = (np.concatenate(x) for x in zip(*parts, strict=True))
+    return tokens, states
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--minutes", type=float, default=9.0, help="in all; nearly half of it for writing (default: 9)")
@@ -191,6 +211,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     p.add_argument("--keep-text", type=Path, help="where the text goes, 2 bytes a token")
     p.add_argument("--gpu", type=int, help="CUDA device (default: most free memory; -1: CPU)")
     p.add_argument("--talks", type=int, default=1024, help="conversations written at once")
+    p.add_argument("--writers", type=int, default=4, help="that share them, at most 256 each (default: 4)")
     p.add_argument("--length", type=int, default=768, help="tokens of a conversation")
     p.add_argument("--tokens", type=int, default=8_000_000, help="most tokens to write")
     p.add_argument("--batch", type=int, default=32, help="pieces of 256 tokens in a training step")
@@ -215,10 +236,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         tokens = load_text(args.text)
         states = np.stack(final_states(demo, device, list(tokens), args.threads))
     else:
-        writer = Writer(source, device, talks=args.talks, length=args.length, threads=args.threads, seed=args.seed)
-        written = list(writer.write(until(args.minutes * 60 * _WRITING, args.tokens)))
-        writer.close()
-        tokens, states = (np.concatenate(x) for x in zip(*written, strict=True))
+        tokens, states = write(source, device, args)
     say(f"{len(tokens)} conversations, {tokens.size:,} tokens, and their states, on {device}")
     if len(tokens) < 2:
         print("Too little text: give it more --minutes, or shorter conversations.", file=sys.stderr)
