@@ -49,7 +49,7 @@ struct world {
 
 static struct world w;
 static uint64_t n_ahead, n_streamed, n_direct, n_layers, n_lent, n_given_back, n_broken_streams, n_own, n_small_rings;
-static uint64_t n_cancelled, n_failed_reads, n_lost, n_loaded, n_hits, n_swaps, n_copied_swaps, n_awaited_swaps, n_refused_swaps, n_prefilled, n_splits;
+static uint64_t n_cancelled, n_failed_reads, n_lost, n_loaded, n_hits, n_swaps, n_copied_swaps, n_awaited_swaps, n_refused_swaps, n_prefilled, n_splits, n_windows;
 
 // ---- the model's file: an expert's slice is a piece of random bytes
 

@@ -239,7 +239,7 @@ int main(int argc, char ** argv) {
         const uint64_t most = one_in(&rng, 2) ? 50 : 400;
         done += life(left < most ? left : most);
     }
-    CHECK("flow-all kinds of runs were seen", check_args.steps < 20000 || (n_cancelled && n_failed_reads && n_lost && n_loaded && n_hits && n_swaps && n_copied_swaps && n_awaited_swaps && n_refused_swaps && n_prefilled && n_splits));
+    CHECK("flow-all kinds of runs were seen", check_args.steps < 20000 || (n_cancelled && n_failed_reads && n_lost && n_loaded && n_hits && n_swaps && n_copied_swaps && n_awaited_swaps && n_refused_swaps && n_prefilled && n_splits && n_windows));
     CHECK("flow-all kinds of streams were seen", check_args.steps < 20000 || (n_streamed && n_direct && n_layers && n_lent && n_given_back && n_broken_streams && n_own && n_small_rings && n_ahead));
     printf("ok: %llu steps; loaded %llu, hits %llu, cancelled %llu, failed reads %llu, lost transports %llu, swaps %llu (%llu with a copy, %llu awaited), "
            "pre-filled %llu, split passes %llu; streamed %llu, units ahead %llu, direct %llu, by layers %llu, lent %llu, given back %llu, cut short %llu, own memory %llu, "
