@@ -174,6 +174,9 @@ int st_reads_experts(struct st_backend * b, const struct ggml_tensor * node, con
     if (first && (node->op == GGML_OP_VIEW || node->op == GGML_OP_RESHAPE || node->op == GGML_OP_PERMUTE || node->op == GGML_OP_TRANSPOSE)) {
         return 0;  // reads nothing; an operation on the view is refused
     }
+    if (first && node->op == GGML_OP_MUL_MAT_ID && node->src[2]->ne[1] == 0) {
+        return 0;  // no token is left of a batch that asked for no output
+    }
     *slice = first && node->op == GGML_OP_MUL_MAT_ID ? node->src[0]->extra : NULL;
     if (!*slice) {
         return st_fail(t, "operation %s reads expert tensor %s in a way that is not supported", ggml_op_name(node->op), node->src[first ? 0 : 1]->name);

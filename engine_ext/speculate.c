@@ -107,8 +107,9 @@ static int cut_target(struct st_speculator * s, const llama_token * window, int3
     if (llama_memory_seq_pos_max(memory, 0) != keep - 1) {
         return ST_STEP_SPOILED;
     }
+    // Sliding windows must still reach back. (Where there are running states, too, the oldest position tells of these.)
     const int32_t oldest = keep - s->n_swa > 0 ? keep - s->n_swa : 0;
-    return s->n_swa > 0 && llama_memory_seq_pos_min(memory, 0) > oldest ? ST_STEP_SPOILED : 0;
+    return s->n_swa > 0 && !s->has_state && llama_memory_seq_pos_min(memory, 0) > oldest ? ST_STEP_SPOILED : 0;
 }
 
 // So many tokens of the window stand: what the others picked does not count.
