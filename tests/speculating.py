@@ -32,6 +32,7 @@ class Open:
     context: Context
     spec: _core.Speculator
     has_heads: bool
+    tier: _core.Tier
     text: list[int] = field(default_factory=list)
     windows: list[tuple[int, list[int], list[int]]] = field(default_factory=list)  # position, window, chosen
     own: bool = False  # the drafts of the round are the heads'
@@ -143,7 +144,7 @@ def opened(
         tier.allocate(tier.n_experts if slots is None else slots)
     spec = core.Speculator(target.ptr, head.ptr if head else 0, outputs, tier)
     try:
-        yield Open(model, target, spec, head is not None)
+        yield Open(model, target, spec, head is not None, tier)
     finally:
         spec.close()
         if head:

@@ -54,9 +54,17 @@ static uint64_t life(uint64_t steps) {
     bool before = false;
     if (going && one_in(&rng, 2)) {  // before there is a resident, or with a few of one layer
         bool back;
-        before = one_in(&rng, 2);
-        going  = !before || (begin_round() && layer(&w.groups[below(&rng, t->n_groups)]));
-        going  = going && set_stream() && stream() && give_back(&back) && stream() && give_back(&back);
+        before = !one_in(&rng, 3);
+        for (int i = before ? 1 + below(&rng, 3) : 0; going && i > 0; i--) {
+            going = begin_round() && layer(&w.groups[below(&rng, t->n_groups)]);
+        }
+        for (int i = before ? 6 : 1; going && i > 0; i--) {  // best of lent slots, most of them empty
+            going = set_stream();
+            i     = t->stream_from > 0 && !t->ring_own ? 0 : i;
+        }
+        for (int i = 2 + below(&rng, 2); going && i > 0; i--) {
+            going = stream() && give_back(&back);
+        }
     }
     if (going && !before && (t->slots_total > 70 || one_in(&rng, 2))) {
         w.cancel_in_reads = one_in(&rng, 8) ? 1 + below(&rng, 12) : -1;
