@@ -20,11 +20,12 @@ int st_backend_init(struct st_backend * b) {
     const size_t n = (size_t) b->tier->max_experts + 1;
     b->order = calloc(n, sizeof *b->order);
     b->count = calloc(n, sizeof *b->count);
+    b->rows  = calloc(n, sizeof *b->rows);
     b->slot  = calloc(n, sizeof *b->slot);
     b->mark  = calloc(n, sizeof *b->mark);
     b->loads = calloc(n, sizeof *b->loads);
     b->posted = b->tier->transport->iface->event_new(b->tier->transport);
-    return b->posted && b->order && b->count && b->slot && b->mark && b->loads ? 0 : -1;
+    return b->posted && b->order && b->count && b->rows && b->slot && b->mark && b->loads ? 0 : -1;
 }
 
 void st_backend_free(struct st_backend * b) {
@@ -52,6 +53,7 @@ void st_backend_free(struct st_backend * b) {
     }
     free(b->order);
     free(b->count);
+    free(b->rows);
     free(b->slot);
     free(b->mark);
     free(b->loads);
@@ -172,6 +174,9 @@ int st_reads_experts(struct st_backend * b, const struct ggml_tensor * node, con
     if (first && (node->op == GGML_OP_VIEW || node->op == GGML_OP_RESHAPE || node->op == GGML_OP_PERMUTE || node->op == GGML_OP_TRANSPOSE)) {
         return 0;  // reads nothing; an operation on the view is refused
     }
+    if (first && node->op == GGML_OP_MUL_MAT_ID && node->src[2]->ne[1] == 0) {
+        return 0;  // no token is left of a batch that asked for no output
+    }
     *slice = first && node->op == GGML_OP_MUL_MAT_ID ? node->src[0]->extra : NULL;
     if (!*slice) {
         return st_fail(t, "operation %s reads expert tensor %s in a way that is not supported", ggml_op_name(node->op), node->src[first ? 0 : 1]->name);
@@ -198,9 +203,11 @@ static int count_picks(struct st_backend * b, const struct st_group * g, const s
             if (b->mark[e] != b->stamp) {
                 b->mark[e]  = b->stamp;
                 b->count[e] = 0;
+                b->rows[e]  = 0;
                 b->order[p->n_distinct++] = e;
             }
             b->count[e]++;
+            b->rows[e] |= i < 32 ? UINT32_C(1) << i : 0;
         }
     }
     return 0;
@@ -248,6 +255,7 @@ int st_make_resident(struct st_backend * b, const struct picks * p, int32_t firs
         return -1;
     }
     struct st_phase_counters * count = st_now(t);
+    const bool window = st_window_holds(&t->window, p->tokens);
     uint64_t picks = 0, hits = 0, evictions = 0;
     int n_loads = 0;
     for (int32_t i = first; i < end && t->n_pending > 0; i++) {  // an expert that is just being swapped in is needed
@@ -261,12 +269,16 @@ int st_make_resident(struct st_backend * b, const struct picks * p, int32_t firs
         const int32_t e = b->order[i];
         b->slot[e] = st_residency_find(&c->residency, p->group->first_key + e);
         picks += (uint64_t) b->count[e];
-        if (tally) {  // a long prompt counts, but not for all that comes after it
-            c->usage[p->group->first_key + e] += (float) (b->count[e] < 8 ? b->count[e] : 8);
+        if (tally && !window) {
+            c->usage[p->group->first_key + e] += (float) (b->count[e] < ST_USAGE_MOST ? b->count[e] : ST_USAGE_MOST);
         }
         if (b->slot[e] >= 0) {
-            st_residency_touch(&c->residency, b->slot[e]);
+            st_window_hit(&c->residency, b->slot[e], window ? b->rows[e] : 1);
             hits += (uint64_t) b->count[e];
+        }
+        const struct st_window_pick pick = { &c->residency, tally ? c->usage : NULL, p->group->first_key + e, b->rows[e], b->slot[e] < 0 };
+        if (window && !st_window_note(&t->window, &pick)) {
+            return st_fail(t, "out of memory");
         }
     }
     for (int32_t i = first; i < end; i++) {

@@ -10,7 +10,7 @@ struct picks {
     struct st_class * class_;
     const int32_t * ids;
     int64_t stride, used, tokens;
-    int32_t n_distinct;  // in b->order, with b->count
+    int32_t n_distinct;  // in b->order, with b->count and b->rows
 };
 
 // Whether a node reads expert tensors: then *slice is which, else NULL. 0, or -1: in a way that is not supported.

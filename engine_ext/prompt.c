@@ -150,7 +150,7 @@ static int tally(struct st_backend * b, const struct ggml_cgraph * graph, const 
         const int32_t key = g->first_key + e;
         picks += (uint64_t) b->count[e];
         hits += st_residency_find(&c->residency, key) >= 0 ? (uint64_t) b->count[e] : 0;
-        c->usage[key] += (float) (b->count[e] < 8 ? b->count[e] : 8);  // a long prompt counts, but not for all that comes after it
+        c->usage[key] += (float) (b->count[e] < ST_USAGE_MOST ? b->count[e] : ST_USAGE_MOST);
     }
     ST_COUNT(st_now(t), picks, picks);
     ST_COUNT(st_now(t), hits, hits);

@@ -9,6 +9,7 @@
 struct py_spec {
     PyObject_HEAD
     struct st_speculator s;  // target NULL when closed
+    PyObject * tier;         // whose experts the windows pick, or NULL
 };
 
 static struct st_speculator * spec_of(PyObject * self) {
@@ -30,20 +31,30 @@ static struct st_speculator * begun(PyObject * self) {
 }
 
 static int spec_init(PyObject * self, PyObject * args, PyObject * kwargs) {
-    static char * names[] = { "target", "draft", NULL };
+    static char * names[] = { "target", "draft", "outputs", "tier", NULL };
+    PyObject * tier = Py_None;
     struct st_speculator * s = &((struct py_spec *) self)->s;
     unsigned long long target, draft = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "K|K:Speculator", names, &target, &draft)) {
+    int outputs = 1;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "K|KiO:Speculator", names, &target, &draft, &outputs, &tier)) {
+        return -1;
+    }
+    if (tier != Py_None && PyObject_IsInstance(tier, py_module_state(Py_TYPE(self))->tier_type) != 1) {
+        PyErr_SetString(PyExc_TypeError, "the tier is a Tier or None");
         return -1;
     }
     if (s->target) {
         PyErr_SetString(PyExc_RuntimeError, "Speculator.__init__ was called twice");
         return -1;
     }
-    if (st_speculator_init(s, (struct llama_context *) (uintptr_t) target, (struct llama_context *) (uintptr_t) draft) < 0) {
+    if (st_speculator_init(s, (struct llama_context *) (uintptr_t) target, (struct llama_context *) (uintptr_t) draft, outputs) < 0) {
         PyErr_SetString(py_module_state(Py_TYPE(self))->error, s->error);
         st_speculator_free(s);
         return -1;
+    }
+    if (tier != Py_None) {
+        Py_INCREF(tier);
+        ((struct py_spec *) self)->tier = tier;
     }
     return 0;
 }
@@ -54,11 +65,13 @@ static PyObject * spec_close(PyObject * self, PyObject * unused) {
     if (s->target) {
         st_speculator_free(s);
     }
+    Py_CLEAR(((struct py_spec *) self)->tier);
     Py_RETURN_NONE;
 }
 
 static void spec_dealloc(PyObject * self) {
     st_speculator_free(&((struct py_spec *) self)->s);
+    Py_CLEAR(((struct py_spec *) self)->tier);
     PyTypeObject * type = Py_TYPE(self);
     freefunc release    = (freefunc) PyType_GetSlot(type, Py_tp_free);
     release(self);
@@ -240,6 +253,12 @@ static PyObject * spec_step(PyObject * self, PyObject * args, PyObject * kwargs)
     if (!s || !PyArg_ParseTupleAndKeywords(args, kwargs, "iiO|Op:step", names, &pending, &position, &drafts, &proposals, &own)) {
         return NULL;
     }
+    PyObject * tier    = ((struct py_spec *) self)->tier;
+    struct st_tier * t = tier ? py_tier_of(tier) : NULL;
+    if (tier && !t) {
+        return NULL;
+    }
+    s->window            = t ? &t->window : NULL;
     llama_token * tokens = tokens_of(s, drafts, &n);
     if (!tokens) {
         return NULL;

@@ -97,6 +97,19 @@ void st_residency_touch(struct st_residency * r, int32_t s) {
     }
 }
 
+void st_residency_hold(struct st_residency * r, int32_t s) {
+    assert(s >= 0 && s < r->n_slots);
+    r->group[s] = r->current;
+}
+
+void st_residency_cool(struct st_residency * r, int32_t s) {
+    assert(s >= 0 && s < r->n_slots);
+    if (!r->home[s] && r->oldest[0] != s) {
+        list_remove(r, s);
+        list_push_oldest(r, s);
+    }
+}
+
 void st_residency_set_home(struct st_residency * r, int32_t s, bool home) {
     assert(s >= 0 && s < r->n_slots);
     if (r->home[s] != home) {
@@ -126,9 +139,11 @@ static void take(struct st_residency * r, int32_t s, int32_t key, int32_t * evic
 }
 
 int32_t st_residency_claim(struct st_residency * r, int32_t key, int32_t * evicted) {
-    const int32_t s = r->oldest[0];
-    // Touched slots sit at the newest end, so if the oldest belongs to this group, all do.
-    if (s < 0 || r->group[s] == r->current) {
+    int32_t s = r->oldest[0];
+    while (s >= 0 && r->group[s] == r->current) {  // few: what is held, and at the newest end what was touched
+        s = r->newer[s];
+    }
+    if (s < 0) {
         *evicted = -1;
         return -1;
     }

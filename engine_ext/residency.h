@@ -50,11 +50,18 @@ int32_t st_residency_find(const struct st_residency * r, int32_t key);
 // Marks a slot as used by the running group, which also keeps it from being claimed in this group.
 void st_residency_touch(struct st_residency * r, int32_t slot);
 
+// Keeps a slot from being claimed in the running group, and lets it keep its place in the order of use: whether it
+// was used is not known yet (window.h).
+void st_residency_hold(struct st_residency * r, int32_t slot);
+
+// Makes a guests' slot the least recently used one; a home stays where it is.
+void st_residency_cool(struct st_residency * r, int32_t slot);
+
 // Makes a slot a home, or a guests' slot again (the newest of them).
 void st_residency_set_home(struct st_residency * r, int32_t slot, bool home);
 
-// Takes the least recently used of the guests' slots for `key`: LOADING, and used by the running group. `*evicted` is the
-// key that lost it, or -1. Returns -1 when the running group already uses all of these. `key` must not be
+// Takes the least recently used of the guests' slots that the running group does not use for `key`: LOADING, and used by
+// this group. `*evicted` is the key that lost it, or -1. Returns -1 when the running group already uses all of these. `key` must not be
 // in the table.
 int32_t st_residency_claim(struct st_residency * r, int32_t key, int32_t * evicted);
 

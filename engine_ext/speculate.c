@@ -14,7 +14,7 @@ int st_spec_fail(struct st_speculator * s, const char * text) {
     return -1;
 }
 
-int st_speculator_init(struct st_speculator * s, struct llama_context * target, struct llama_context * draft) {
+int st_speculator_init(struct st_speculator * s, struct llama_context * target, struct llama_context * draft, int32_t outputs) {
     const struct llama_model * model = llama_get_model(target);
     memset(s, 0, sizeof *s);
     s->target      = target;
@@ -29,7 +29,7 @@ int st_speculator_init(struct st_speculator * s, struct llama_context * target, 
     if (!s->row || !s->dense) {
         return st_spec_fail(s, "out of memory for sampling");
     }
-    return draft ? st_spec_draft_init(s, draft) : 0;
+    return draft ? st_spec_draft_init(s, draft, outputs) : 0;
 }
 
 void st_speculator_free(struct st_speculator * s) {
@@ -107,8 +107,16 @@ static int cut_target(struct st_speculator * s, const llama_token * window, int3
     if (llama_memory_seq_pos_max(memory, 0) != keep - 1) {
         return ST_STEP_SPOILED;
     }
+    // Sliding windows must still reach back. (Where there are running states, too, the oldest position tells of these.)
     const int32_t oldest = keep - s->n_swa > 0 ? keep - s->n_swa : 0;
-    return s->n_swa > 0 && llama_memory_seq_pos_min(memory, 0) > oldest ? ST_STEP_SPOILED : 0;
+    return s->n_swa > 0 && !s->has_state && llama_memory_seq_pos_min(memory, 0) > oldest ? ST_STEP_SPOILED : 0;
+}
+
+// So many tokens of the window stand: what the others picked does not count.
+static void settle(struct st_speculator * s, int stand) {
+    if (s->window) {
+        st_window_settle(s->window, stand);
+    }
 }
 
 int st_speculator_step(struct st_speculator * s, llama_token pending, int32_t position, const llama_token * drafts, int n_drafts,
@@ -120,8 +128,12 @@ int st_speculator_step(struct st_speculator * s, llama_token pending, int32_t po
     if (replay && take_checkpoint(s) < 0) {
         return ST_STEP_SPOILED;
     }
+    if (s->window && n_drafts > 0) {
+        st_window_open(s->window, n_drafts + 1);
+    }
     int status = decode_target(s, window, n_drafts + 1, position, true);
     if (status != 0) {
+        settle(s, 0);
         return status;
     }
     for (int i = 0; i <= n_drafts; i++) {
@@ -129,6 +141,7 @@ int st_speculator_step(struct st_speculator * s, llama_token pending, int32_t po
         const bool drawn     = i < n_drafts && !s->greedy && proposals && proposals[i].n > 0;
         const llama_token t  = drawn ? st_spec_choose_against(s, logits, drafts[i], &proposals[i]) : st_spec_choose(s, logits);
         if (!isfinite(logits[t])) {
+            settle(s, 0);
             return ST_STEP_NOT_FINITE;
         }
         llama_sampler_accept(s->filters, t);
@@ -138,6 +151,7 @@ int st_speculator_step(struct st_speculator * s, llama_token pending, int32_t po
         }
     }
     const int kept = *n_out;  // the pending token and all chosen ones but the last
+    settle(s, replay && kept <= n_drafts ? 0 : kept);  // a replay counts by itself
     if (s->draft) {
         status = st_spec_draft_note(s, window, position, kept);
     }

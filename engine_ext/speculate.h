@@ -18,8 +18,9 @@
 #include <stdint.h>
 
 #include "llama.h"
+#include "window.h"
 
-#define ST_MAX_DRAFTS 8
+#define ST_MAX_DRAFTS 8  // with the pending token at most ST_WINDOW_ROWS
 #define ST_BACKLOG 64  // most rows that wait for the draft context
 
 // What a draft was drawn from: n tokens with their probabilities; n 0: the draft was not drawn.
@@ -41,6 +42,7 @@ struct st_speculator {
     bool has_state;          // recurrent or hybrid: cut back by snapshots or by a checkpoint and a replay
     int32_t n_swa;
     uint32_t n_snapshots;
+    struct st_window * window;  // not owned; NULL: nobody keeps experts by their use
     uint8_t * checkpoint;
     size_t checkpoint_size, checkpoint_capacity;
     struct llama_batch batch;
@@ -57,6 +59,7 @@ struct st_speculator {
     struct llama_sampler * draft_filters;  // a copy that has seen the drafts
     int32_t n_embd, n_heads;
     int32_t draft_batch;             // most rows of one decode
+    int32_t draft_outputs;           // ... of one that is read
     int32_t * d_tokens;              // [draft_batch]; with d_rows, d_pos and d_out one batch
     float * d_rows;                  // [draft_batch][n_embd]
     llama_pos * d_pos;
@@ -82,9 +85,10 @@ struct st_speculator {
 // Names that this libllama lacks, or NULL when NextN heads can be used.
 const char * st_nextn_missing(void);
 
-// `draft`: a context of type MTP of the same model, or NULL. 0, or -1 with the reason in `error`; then
+// `draft`: a context of type MTP of the same model, or NULL. `outputs`: the rows of it that one decode may give logits
+// for, at least 1; with fewer than wait, two decodes take the place of one that computes logits that nobody reads. 0, or -1 with the reason in `error`; then
 // st_speculator_free all the same.
-int st_speculator_init(struct st_speculator * s, struct llama_context * target, struct llama_context * draft);
+int st_speculator_init(struct st_speculator * s, struct llama_context * target, struct llama_context * draft, int32_t outputs);
 void st_speculator_free(struct st_speculator * s);
 
 // A new reply. `filters` lives as long as the reply.

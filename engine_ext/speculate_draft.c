@@ -42,18 +42,19 @@ const char * st_nextn_missing(void) {
 
 // ---- making one
 
-int st_spec_draft_init(struct st_speculator * s, struct llama_context * draft) {
+int st_spec_draft_init(struct st_speculator * s, struct llama_context * draft, int32_t outputs) {
     const char * missing = st_nextn_missing();
     if (missing) {
         snprintf(s->error, sizeof s->error, "this llama.cpp has no %s, so the model's NextN heads cannot be used", missing);
         return -1;
     }
     const struct llama_model * model = llama_get_model(draft);
-    s->n_embd      = llama_model_n_embd_out(model);
-    s->n_heads     = llama_model_n_layer_nextn(model);
-    s->draft_batch = (int32_t) llama_n_batch(draft);
-    if (s->n_heads < 1 || s->n_heads > ST_MAX_DRAFTS || s->draft_batch < ST_BACKLOG + 1) {
-        return st_spec_fail(s, "the draft context has no NextN heads, too many of them, or too small a batch");
+    s->n_embd        = llama_model_n_embd_out(model);
+    s->n_heads       = llama_model_n_layer_nextn(model);
+    s->draft_batch   = (int32_t) llama_n_batch(draft);
+    s->draft_outputs = outputs;
+    if (s->n_heads < 1 || s->n_heads > ST_MAX_DRAFTS || s->draft_batch < ST_BACKLOG + 1 || outputs < 1) {
+        return st_spec_fail(s, "the draft context has no NextN heads, too many of them, too small a batch, or no outputs");
     }
     const size_t n = (size_t) s->draft_batch, row = (size_t) s->n_embd;
     s->d_tokens     = calloc(n, sizeof *s->d_tokens);
@@ -116,6 +117,26 @@ static int draft_decode(struct st_speculator * s, int32_t n, int head) {
         s->held = s->d_pos[n - 1] + 1;
     }
     return status;
+}
+
+// Decodes the batch's n rows and leaves the logits and the hidden row of the last one to be read, at index `*row`. Most
+// graphs hand out hidden rows from the first on, whichever were asked for, so a decode that is read asks for all.
+static int draft_decode_last(struct st_speculator * s, int32_t n, int head, int32_t * row) {
+    if (n > s->draft_outputs) {
+        const int status = draft_decode(s, n - 1, head);
+        if (status != 0) {
+            return status;
+        }
+        s->d_tokens[0] = s->d_tokens[n - 1];
+        s->d_pos[0]    = s->d_pos[n - 1];
+        memcpy(s->d_rows, s->d_rows + (size_t) (n - 1) * (size_t) s->n_embd, (size_t) s->n_embd * sizeof *s->d_rows);
+        n = 1;
+    }
+    for (int32_t i = 0; i < n; i++) {
+        s->d_out[i] = 1;
+    }
+    *row = n - 1;
+    return draft_decode(s, n, head);
 }
 
 // Decodes the batch's n true pairs in every head (each has a KV cache of its own in the same cells).
@@ -287,7 +308,8 @@ static int first_draft(struct st_speculator * s, llama_token pending, int32_t po
         put_row(s, i, s->backlog_tokens[i], s->backlog_rows + (size_t) i * (size_t) s->n_embd, s->paired + i);
     }
     put_row(s, n, pending, s->carry, position);
-    int status = 0;
+    int status  = 0;
+    int32_t row = 0;
     if (s->n_heads > 1) {  // the other heads' true pairs; the pending one is drafted with the first head only
         if (n > 0) {
             status = draft_pairs(s, n);
@@ -295,28 +317,26 @@ static int first_draft(struct st_speculator * s, llama_token pending, int32_t po
         if (status == 0) {
             s->n_backlog = 0;
             put_row(s, 0, pending, s->carry, position);
-            s->d_out[0] = 1;
-            status      = draft_cut(s, position) < 0 ? -1 : draft_decode(s, 1, 0);
+            status = draft_cut(s, position) < 0 ? -1 : draft_decode_last(s, 1, 0, &row);
         }
-        return status != 0 ? no_draft(status) : take_draft(s, 0, out, p);
+        return status != 0 ? no_draft(status) : take_draft(s, row, out, p);
     }
-    s->d_out[n] = 1;
-    status      = draft_cut(s, s->paired) < 0 ? -1 : draft_decode(s, n + 1, 0);
+    status = draft_cut(s, s->paired) < 0 ? -1 : draft_decode_last(s, n + 1, 0, &row);
     if (status != 0) {
         return no_draft(status);
     }
     s->n_backlog = 0;
     s->paired    = position + 1;
-    return take_draft(s, n, out, p);
+    return take_draft(s, row, out, p);
 }
 
 static int next_draft(struct st_speculator * s, llama_token pending, int32_t position, llama_token * out, float * p) {
     const int k = s->n_drafts;
+    int32_t row = 0;
     if (s->n_heads == 1) {  // fed with its own hidden row
         put_row(s, 0, s->drafts[k - 1], s->draft_rows + (size_t) (k - 1) * (size_t) s->n_embd, position + k);
-        s->d_out[0]      = 1;
-        const int status = draft_decode(s, 1, 0);
-        return status != 0 ? no_draft(status) : take_draft(s, 0, out, p);
+        const int status = draft_decode_last(s, 1, 0, &row);
+        return status != 0 ? no_draft(status) : take_draft(s, row, out, p);
     }
     if (k >= s->n_heads) {
         return 0;
@@ -325,9 +345,8 @@ static int next_draft(struct st_speculator * s, llama_token pending, int32_t pos
     for (int32_t i = 0; i <= k; i++) {
         put_row(s, i, i == 0 ? pending : s->drafts[i - 1], i == 0 ? s->carry : s->draft_rows + (size_t) (i - 1) * (size_t) s->n_embd, position + i);
     }
-    s->d_out[k]      = 1;
-    const int status = draft_cut(s, position) < 0 ? -1 : draft_decode(s, k + 1, k);
-    return status != 0 ? no_draft(status) : take_draft(s, k, out, p);
+    const int status = draft_cut(s, position) < 0 ? -1 : draft_decode_last(s, k + 1, k, &row);
+    return status != 0 ? no_draft(status) : take_draft(s, row, out, p);
 }
 
 int st_speculator_draft(struct st_speculator * s, llama_token pending, int32_t position, bool first, llama_token * out, float * p) {

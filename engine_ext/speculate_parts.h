@@ -17,7 +17,7 @@ llama_token st_spec_argmax(const struct st_speculator * s, const float * logits)
 llama_token st_spec_choose(struct st_speculator * s, const float * logits);
 llama_token st_spec_choose_against(struct st_speculator * s, const float * logits, llama_token draft, const struct st_proposal * q);
 
-int st_spec_draft_init(struct st_speculator * s, struct llama_context * draft);  // 0 or -1
+int st_spec_draft_init(struct st_speculator * s, struct llama_context * draft, int32_t outputs);  // 0 or -1
 // Hands a window's true pairs to the drafter; `kept` of its tokens stay in the memory.
 int st_spec_draft_note(struct st_speculator * s, const llama_token * window, int32_t position, int kept);
 

@@ -85,6 +85,7 @@ void st_tier_close(struct st_tier * t) {
         t->ring_own = NULL;
     }
     st_arena_free(t);
+    st_window_free(&t->window);
     free(t->jobs);
     t->jobs = NULL;
     st_experts_free(t);

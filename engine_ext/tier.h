@@ -25,6 +25,7 @@
 #include "stage.h"
 #include "stager.h"
 #include "transport.h"
+#include "window.h"
 
 #define ST_MAX_SLICES 4  // gate, up, down, or gate_up and down; one spare
 #define ST_NAME_MAX 96
@@ -190,6 +191,7 @@ struct st_tier {
     int n_pending;
     struct { int class_index; int32_t slot; } pending[ST_ADAPT_CAP];
     uint32_t round;          // of decode, for the adaptive tier and the traces
+    struct st_window window; // of drafts, while they are verified
     _Atomic uint64_t swaps, swap_rounds, swap_ns;
     double limit_link;       // GB/s, 0: none; for benches
 
@@ -339,6 +341,7 @@ struct st_backend {  // context of our backend
     _Atomic int failed;    // an ggml_status that posted work ended with, or 0
     int32_t * order;       // [max_experts] distinct experts in router order
     int32_t * count;       // [max_experts] picks, valid where mark == stamp
+    uint32_t * rows;       // [max_experts] which of the first 32 tokens picked it: bits; valid as count
     int32_t * slot;        // [max_experts]
     uint64_t * mark;       // [max_experts]
     uint64_t stamp;

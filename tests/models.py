@@ -166,6 +166,20 @@ class TinyWriter:
         self.random(f"{b}ffn_up{suffix}.weight", ff, WIDTH, kind=kind)
         self.random(f"{b}ffn_down{suffix}.weight", WIDTH, ff, kind=kind, gain=_RESIDUAL)
 
+    def nextn(self, layer: int, *, echo: bool = False, norm: bool = True) -> None:
+        """What a NextN block has beside a layer's own tensors. Its drafts are noise; with `echo` they are often right
+        where the model itself has few layers: the block gives its head the last token's embedding, which is most of
+        what the model's own head gets. `norm`: with a norm of its own in front of its head.
+        """
+        b = f"blk.{layer}.nextn."
+        if echo:
+            own = np.eye(WIDTH)
+            self.raw(b + "eh_proj.weight", np.hstack([own, 0.1 * np.eye(WIDTH)]).astype(np.float32))
+        else:
+            self.random(b + "eh_proj.weight", WIDTH, 2 * WIDTH)
+        for name in ("enorm", "hnorm", "shared_head_norm") if norm else ("enorm", "hnorm"):
+            self.raw(f"{b}{name}.weight", np.ones(WIDTH, np.float32))
+
     def close(self) -> Path:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.w.write_header_to_file()
@@ -220,17 +234,21 @@ def gpt_oss(path: Path, *, seed: int = 0) -> Path:
     return t.close()
 
 
-def deepseek2(path: Path, *, seed: int = 0, fused: bool = False) -> Path:
-    """Latent attention, a dense first layer, a shared expert, and routing that first picks 2 of 4 groups."""
+def deepseek2(path: Path, *, seed: int = 0, fused: bool = False, heads: int = 0) -> Path:
+    """Latent attention, a dense first layer, a shared expert, and routing that first picks 2 of 4 groups.
+
+    `heads`: NextN blocks behind the layers.
+    """
     t = TinyWriter(path, "deepseek2", seed)
     nope, rope, value, q_rank, kv_rank = 32, 16, 32, 64, 64
-    t.common(kv_heads=1, head=kv_rank + rope, rope=rope)
+    t.common(layers=LAYERS + heads, kv_heads=1, head=kv_rank + rope, rope=rope)
     t.keys(
         attention__q_lora_rank=q_rank,
         attention__kv_lora_rank=kv_rank,
         attention__key_length_mla=nope + rope,
         attention__value_length_mla=value,
         leading_dense_block_count=1,
+        **({"nextn_predict_layers": heads} if heads else {}),
     )
     t.moe(
         expert_shared_count=1,
@@ -241,8 +259,10 @@ def deepseek2(path: Path, *, seed: int = 0, fused: bool = False) -> Path:
         expert_weights_scale=1.5,
     )
     t.head()
-    for layer in range(LAYERS):
+    for layer in range(LAYERS + heads):
         b = f"blk.{layer}."
+        if layer >= LAYERS:
+            t.nextn(layer)
         t.norm(b + "attn_norm.weight")
         t.random(b + "attn_q_a.weight", q_rank, WIDTH, kind=Q.Q8_0)
         t.norm(b + "attn_q_a_norm.weight", q_rank)
@@ -268,12 +288,25 @@ def deepseek2_fused(path: Path, *, seed: int = 0) -> Path:
     return deepseek2(path, seed=seed, fused=True)
 
 
-def qwen3next(path: Path, *, seed: int = 0, fused: bool = False) -> Path:
-    """Hybrid: three layers with a recurrent state (gated delta net), one with attention; a gated shared expert."""
-    t = TinyWriter(path, "qwen3next", seed)
+def hybrid(
+    path: Path,
+    *,
+    arch: str = "qwen3next",
+    seed: int = 0,
+    fused: bool = False,
+    layers: int = LAYERS,
+    every: int = 4,
+    heads: int = 0,
+    echo: bool = False,
+) -> Path:
+    """Layers with a recurrent state (gated delta net), each `every`-th one with attention; a gated shared expert.
+
+    `heads`: NextN blocks behind the layers.
+    """
+    t = TinyWriter(path, arch, seed)
     state, k_heads, v_heads, kernel = 32, 2, 4, 4
     keys, values = state * k_heads, state * v_heads
-    t.common(rope=16)
+    t.common(layers=layers + heads, rope=16)
     t.moe(expert_shared_feed_forward_length=FF)
     t.keys(
         ssm__conv_kernel=kernel,
@@ -281,13 +314,17 @@ def qwen3next(path: Path, *, seed: int = 0, fused: bool = False) -> Path:
         ssm__state_size=state,
         ssm__time_step_rank=v_heads,
         ssm__group_count=k_heads,
-        full_attention_interval=4,
+        full_attention_interval=every,
+        **({"nextn_predict_layers": heads} if heads else {}),
     )
+    apart = arch == "qwen35moe"  # beta and alpha in tensors of their own, and sections of positions
+    if apart:
+        t.keys(rope__dimension_sections=[3, 3, 2, 0])
     t.head()
-    for layer in range(LAYERS):
+    for layer in range(layers + heads):
         b = f"blk.{layer}."
         t.norm(b + "attn_norm.weight")
-        if layer % 4 == 3:
+        if layer % every == every - 1 or layer >= layers:
             t.attention(b, qk_norm=True, q_gain=2)
         else:
             t.random(b + "attn_qkv.weight", 2 * keys + values, WIDTH, kind=Q.Q8_0)
@@ -295,7 +332,8 @@ def qwen3next(path: Path, *, seed: int = 0, fused: bool = False) -> Path:
             t.random(b + "ssm_conv1d.weight", 2 * keys + values, kernel)
             t.raw(b + "ssm_dt.bias", t.rng.standard_normal(v_heads, np.float32))
             t.raw(b + "ssm_a", -np.exp(t.rng.uniform(-2, 1, v_heads)).astype(np.float32))
-            t.random(b + "ssm_ba.weight", 2 * v_heads, WIDTH)
+            for name in ("beta", "alpha") if apart else ("ba",):
+                t.random(f"{b}ssm_{name}.weight", v_heads if apart else 2 * v_heads, WIDTH)
             t.norm(b + "ssm_norm.weight", state)
             t.random(b + "ssm_out.weight", WIDTH, values, kind=Q.Q8_0, gain=_RESIDUAL)
         t.norm(b + "post_attention_norm.weight")
@@ -303,12 +341,19 @@ def qwen3next(path: Path, *, seed: int = 0, fused: bool = False) -> Path:
         t.experts(b, Q.Q8_0, Q.Q8_0, fused=fused)
         t.random(b + "ffn_gate_inp_shexp.weight", WIDTH)
         t.shared_expert(b)
+        if layer >= layers:
+            t.nextn(layer, echo=echo)
     return t.close()
+
+
+def qwen3next(path: Path, *, seed: int = 0) -> Path:
+    """Three layers with a recurrent state and one with attention."""
+    return hybrid(path, seed=seed)
 
 
 def qwen3next_fused(path: Path, *, seed: int = 0) -> Path:
     """As qwen3next, with gate and up in one tensor."""
-    return qwen3next(path, seed=seed, fused=True)
+    return hybrid(path, seed=seed, fused=True)
 
 
 def grovemoe(path: Path, *, seed: int = 0) -> Path:
@@ -342,49 +387,6 @@ def llama_dense(path: Path, *, seed: int = 0, arch: str = "llama") -> Path:
     return t.close()
 
 
-def glm4moe(path: Path, *, seed: int = 0, layers: int = LAYERS, echo: bool = False, n_vocab: int = 0) -> Path:
-    """With a NextN block behind its layers. Its drafts are noise; with `echo`, and a single layer, they are often
-    right: the block gives its head the last token's embedding, which is most of what the model's own head gets.
-    """
-    t = TinyWriter(path, "glm4moe", seed, n_vocab=n_vocab)
-    t.common(layers=layers + 1)
-    t.moe(
-        expert_shared_count=1,
-        leading_dense_block_count=0,
-        expert_weights_norm=True,
-        expert_gating_func=int(gguf.ExpertGatingFuncType.SIGMOID),
-        nextn_predict_layers=1,
-    )
-    t.head()
-    for layer in range(layers + 1):
-        b = f"blk.{layer}."
-        t.norm(b + "attn_norm.weight")
-        t.attention(b)
-        t.norm(b + "post_attention_norm.weight")
-        t.router(b)
-        t.raw(b + "exp_probs_b.bias", 0.02 * t.rng.standard_normal(EXPERTS, np.float32))
-        t.experts(b, Q.Q4_0, Q.Q4_0)
-        t.shared_expert(b)
-    b = f"blk.{layers}.nextn."
-    if echo:
-        t.raw(b + "eh_proj.weight", np.hstack([np.eye(WIDTH), np.zeros((WIDTH, WIDTH))]).astype(np.float32))
-    else:
-        t.random(b + "eh_proj.weight", WIDTH, 2 * WIDTH)
-    for name in ("enorm", "hnorm", "shared_head_norm"):
-        t.raw(f"{b}{name}.weight", np.ones(WIDTH, np.float32))
-    return t.close()
-
-
-def glm4moe_echo(path: Path, *, seed: int = 0) -> Path:
-    """As glm4moe, with a NextN block that often says what the model says."""
-    return glm4moe(path, seed=seed, layers=1, echo=True)
-
-
-def ten_tokens(path: Path, *, seed: int = 0) -> Path:
-    """As glm4moe_echo, with a vocabulary of ten tokens: for statistics of what is sampled."""
-    return glm4moe(path, seed=seed, layers=1, echo=True, n_vocab=10)
-
-
 Builder = Callable[[Path], Path]
 
 MOE_MODELS: dict[str, Builder] = {
@@ -397,7 +399,6 @@ MOE_MODELS: dict[str, Builder] = {
     "qwen3next_fused": qwen3next_fused,
     "grovemoe": grovemoe,
 }
-NEXTN_MODELS: dict[str, Builder] = {"glm4moe": glm4moe, "glm4moe_echo": glm4moe_echo, "ten_tokens": ten_tokens}
 MODELS: dict[str, Builder] = {**MOE_MODELS, "llama_dense": llama_dense}
 
 

@@ -32,6 +32,7 @@ class Open:
     context: Context
     spec: _core.Speculator
     has_heads: bool
+    tier: _core.Tier
     text: list[int] = field(default_factory=list)
     windows: list[tuple[int, list[int], list[int]]] = field(default_factory=list)  # position, window, chosen
     own: bool = False  # the drafts of the round are the heads'
@@ -124,7 +125,7 @@ def heads(n: int) -> Drafter:
 
 @contextmanager
 def opened(
-    path: Path, *, slots: int | None = None, snapshots: int = 0, flash: bool = False, context: int = 512
+    path: Path, *, slots: int | None = None, snapshots: int = 0, flash: bool = False, context: int = 512, outputs: int = 1
 ) -> Iterator[Open]:
     """On the CPU device with one thread, with the model's NextN heads where it has some."""
     core = native.load()
@@ -138,12 +139,12 @@ def opened(
     target = Context(
         model, ContextOptions(context, 128, 1, attention, outputs=core.MAX_DRAFTS + 1, snapshots=snapshots), tier
     )
-    head = Context(model, ContextOptions(context, 128, 1, attention, outputs=1, heads=True), tier) if n_heads else None
+    head = Context(model, ContextOptions(context, 128, 1, attention, outputs=outputs, heads=True), tier) if n_heads else None
     if tier.n_experts:
         tier.allocate(tier.n_experts if slots is None else slots)
-    spec = core.Speculator(target.ptr, head.ptr if head else 0)
+    spec = core.Speculator(target.ptr, head.ptr if head else 0, outputs, tier)
     try:
-        yield Open(model, target, spec, head is not None)
+        yield Open(model, target, spec, head is not None, tier)
     finally:
         spec.close()
         if head:

@@ -170,9 +170,11 @@ class Tier:
 
 class Speculator:
     """Draft, verify and accept for the sequence of one context (engine_ext/speculate.h). `target`, `draft`: addresses
-    of llama_context; the second of type MTP, 0 for none. Both outlive it. Used by the thread that decodes."""
+    of llama_context; the second of type MTP, 0 for none. Both outlive it. Used by the thread that decodes.
+    `outputs`: rows of one decode that `draft` may give logits for. `tier`: whose experts the windows pick; those of
+    rejected drafts do not count as used."""
 
-    def __init__(self, target: int, draft: int = 0) -> None:
+    def __init__(self, target: int, draft: int = 0, outputs: int = 1, tier: Tier | None = None) -> None:
         """Raises Error when the model's heads cannot be used."""
     def begin(self, filters: int, greedy: bool, seed: int, /) -> None:
         """A new reply. `filters`: address of the llama_sampler chain without the choice itself; lives until `end`."""

@@ -244,13 +244,14 @@ def _speculation(
     drafts: llama.Context | None = None
     if heads and (missing := core.nextn_missing()):
         heads, no_heads = 0, f"the installed llama.cpp has no {missing}"
+    outputs = MOST + 1 if tier.on_gpu else 1  # logits that nobody reads cost less there than another decode
     if heads:
-        small = replace(sizes, outputs=1, snapshots=0, heads=True, batch=max(sizes.batch, MIN_HEADS_BATCH))
+        small = replace(sizes, outputs=outputs, snapshots=0, heads=True, batch=max(sizes.batch, MIN_HEADS_BATCH))
         drafts = llama.Context(context.model, small, tier)
         stack.callback(drafts.close)
         own = LOG.buffers("KV")
         kv = None if kv is None or own is None else kv + own
-    speculation = Speculation(core, context, drafts, no_heads, options)
+    speculation = Speculation(core, context, drafts, no_heads, options, tier, outputs)
     stack.callback(speculation.close)
     return speculation, kv
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from . import llama
@@ -19,6 +20,9 @@ from .options import EngineOptions
 from .sampler import Sampler
 from .speculate_gate import Gate, Key
 from .speculate_lookup import LONGEST, Lookup
+
+if TYPE_CHECKING:
+    from . import _core
 
 MOST = 4  # drafts of a window
 HEADS, LOOKUP = "NextN", "look-up"
@@ -52,10 +56,12 @@ class Speculation:
         heads: llama.Context | None,
         no_heads: str,
         options: EngineOptions,
+        tier: _core.Tier,
+        outputs: int = 1,
     ) -> None:
-        """`no_heads`: why `heads` is None."""
+        """`no_heads`: why `heads` is None. `outputs`: rows of one decode that `heads` may give logits for."""
         self._core, self._target = core, target
-        self._native = core.Speculator(target.ptr, heads.ptr if heads is not None else 0)
+        self._native = core.Speculator(target.ptr, heads.ptr if heads is not None else 0, outputs, tier)
         self._has_heads, self._no_heads = heads is not None, no_heads
         self._min_p, self._looks_up = options.draft_min_p, options.lookup
         self._mode = Drafting.AUTO

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -16,7 +17,8 @@ from strata_tui.engine.sampling import Resolved
 
 PROMPT = "the people of water said that their expert could find a long way"
 COUNT = 48
-MODELS = ("qwen3moe", "gpt_oss", "deepseek2", "qwen3next", "glm4moe", "glm4moe_echo", "llama_dense")
+HEADS = ("glm4moe", "glm4moe_echo", "deepseek2_nextn", "qwen3next_nextn", "qwen35moe", "hy_v3", "step35")
+MODELS = ("qwen3moe", "gpt_oss", "deepseek2", "qwen3next", "llama_dense", *HEADS)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -46,11 +48,70 @@ def _drafters(o: Open, text: list[int]) -> list[Drafter]:
     return [*found, heads(1), heads(4)] if o.has_heads else found
 
 
-def test_snapshots_take_back_what_a_replay_would(tiny_model: TinyModel) -> None:
-    """Where the architecture keeps recurrent states for the last tokens; here it does not, and a replay is used."""
-    with opened(tiny_model("qwen3next"), snapshots=4) as o:
+@pytest.mark.parametrize(("name", "kept"), [("qwen35moe", 4), ("qwen3next", 0)])
+def test_snapshots_take_back_what_a_replay_would(name: str, kept: int, tiny_model: TinyModel) -> None:
+    """Where llama.cpp keeps recurrent states of the last tokens for the architecture; for others a replay is used."""
+    texts = []
+    for snapshots in (0, 4):
+        with opened(tiny_model(name), snapshots=snapshots) as o:
+            assert llama.library().llama_n_rs_seq(o.context.ptr) == (kept if snapshots else 0)
+            prompt = o.model.tokenize(PROMPT)
+            expected = o.write(prompt, COUNT, nothing)
+            text = list(o.text)
+            # longer windows than there are snapshots are replayed
+            drafters = (wrong(3), wrong(6), lambda o, p, text=text: [*right(text, 2)(o, p), *wrong(2)(o, p)])
+            texts += [expected, *(o.write(prompt, COUNT, drafter) for drafter in drafters)]
+    assert all(text == texts[0] for text in texts)
+
+
+@pytest.mark.parametrize("outputs", [1, 5])
+@pytest.mark.parametrize("name", HEADS)
+def test_a_draft_depends_on_the_text_alone(name: str, outputs: int, tiny_model: TinyModel) -> None:
+    """Whether pairs of token and hidden row waited for the heads, and how many, or the text was just read as a prompt."""
+    with opened(tiny_model(name), outputs=outputs) as o:
         prompt = o.model.tokenize(PROMPT)
-        assert o.write(prompt, COUNT, wrong(3)) == o.write(prompt, COUNT, nothing)
+        o.write(prompt, 24, nothing)
+        text = list(o.text)
+
+        def some(o: Open, pending: int) -> list[int]:  # drafts of the heads, now and then, behind accepted ones
+            at = len(o.text) - len(prompt)
+            return list(heads(4)(o, pending)) if at % 3 == 0 else right(text, at % 5)(o, pending)
+
+        o.write(prompt, 20, some)
+        own = [(position, window) for position, window, _ in o.windows if (position + 1 - len(prompt)) % 3 == 0]
+        assert any(len(window) > 2 for _, window in own), "some drafts were drawn from drafts"
+        for position, window in own:
+            sampler = o.start(text[:position], GREEDY)
+            o.text = text[: position + 1]
+            assert [window[0], *heads(4)(o, window[0])] == window
+            o.spec.end()
+            sampler.close()
+
+
+@pytest.mark.parametrize("name", ["qwen3moe", "qwen3next"])
+def test_experts_of_rejected_drafts_do_not_count(name: str, tiny_model: TinyModel) -> None:
+    """The usage by which experts keep their slots is that of the text, whatever was drafted on the way."""
+    with opened(tiny_model(name), slots=24) as o:
+        prompt = o.model.tokenize(PROMPT)
+        expected, plain = _usage(o, prompt, nothing)
+        text = list(o.text)
+        for drafter in (wrong(4), lambda o, p: [*right(text, 1)(o, p), *wrong(2)(o, p)], right(text, 3)):
+            found, usage = _usage(o, prompt, drafter)
+            assert found == expected
+            assert np.array_equal(usage, plain)
+        assert sum(o.tier.counters()[phase]["evictions"] for phase in ("prompt", "decode")) > 0
+
+
+def _usage(o: Open, prompt: list[int], drafter: Drafter) -> tuple[list[int], np.ndarray]:
+    """COUNT tokens, and how often each expert was picked for them."""
+    before = np.frombuffer(o.tier.usage(), np.float32)
+
+    def ending(o: Open, pending: int) -> Sequence[int]:  # at the same token, whatever is drafted
+        return drafter(o, pending)[: len(prompt) + COUNT - len(o.text) - 1]
+
+    found = o.write(prompt, COUNT, ending)
+    assert len(o.text) == len(prompt) + COUNT
+    return found, np.frombuffer(o.tier.usage(), np.float32) - before
 
 
 def test_windows_on_few_slots(tiny_model: TinyModel) -> None:

@@ -54,7 +54,7 @@ static bool layer(const struct st_group * g) {
     struct st_class * c  = &w.classes[g->class_index];
     struct st_backend * b = &w.contexts[w.at];
     const int n          = w.wanted >= 0 && w.alone ? 1 : one_in(&rng, 4) ? 1 + below(&rng, g->n_experts) : g->n_used;
-    struct picks p       = { .group = g, .class_ = c, .n_distinct = n };
+    struct picks p       = { .group = g, .class_ = c, .n_distinct = n, .tokens = t->window.rows > 0 ? t->window.rows : 1 };
     for (int i = 0; i < g->n_experts; i++) {
         const int k = below(&rng, i + 1);
         b->order[i] = b->order[k];
@@ -79,6 +79,7 @@ static bool layer(const struct st_group * g) {
     }
     for (int i = 0; i < n; i++) {
         b->count[b->order[i]] = 1 + below(&rng, n == g->n_used ? 4 : 12);
+        b->rows[b->order[i]]  = 1 + (uint32_t) below(&rng, (1 << p.tokens) - 1);
     }
     int32_t end = 0;
     for (int32_t first = 0; first < n; first = end) {

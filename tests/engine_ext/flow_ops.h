@@ -15,6 +15,13 @@ static bool begin_round(void) {
     if (!back) {
         return true;  // the graph failed
     }
+    if (t->window.rows > 0) {
+        st_window_settle(&t->window, below(&rng, t->window.rows + 1));
+        n_windows++;
+    }
+    if (one_in(&rng, 3)) {
+        st_window_open(&t->window, 2 + below(&rng, ST_WINDOW_ROWS - 1));
+    }
     const enum st_policy policy = t->policy;
     struct { int class_index; int32_t slot, key; } pending[ST_ADAPT_CAP];
     int32_t n_homes[2] = { 0, 0 };

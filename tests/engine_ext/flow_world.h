@@ -49,7 +49,7 @@ struct world {
 
 static struct world w;
 static uint64_t n_ahead, n_streamed, n_direct, n_layers, n_lent, n_given_back, n_broken_streams, n_own, n_small_rings;
-static uint64_t n_cancelled, n_failed_reads, n_lost, n_loaded, n_hits, n_swaps, n_copied_swaps, n_awaited_swaps, n_refused_swaps, n_prefilled, n_splits;
+static uint64_t n_cancelled, n_failed_reads, n_lost, n_loaded, n_hits, n_swaps, n_copied_swaps, n_awaited_swaps, n_refused_swaps, n_prefilled, n_splits, n_windows;
 
 // ---- the model's file: an expert's slice is a piece of random bytes
 
@@ -309,6 +309,9 @@ static void make_world(void) {
         c->usage      = calloc((size_t) c->n_keys, sizeof *c->usage);
         c->traces     = calloc((size_t) c->n_slots, sizeof *c->traces);
         CHECK("flow-world", w.arena[k].base && c->usage && c->traces && st_residency_init(&c->residency, c->n_keys, c->n_slots));
+        for (int32_t slot = one_in(&rng, 2) ? 0 : c->n_slots; slot < c->n_slots; slot++) {  // the first are taken last
+            st_residency_cool(&c->residency, slot);
+        }
         for (int i = 0; i < c->n_slices; i++) {
             c->weights[i].data = slot_address(c, 0) + c->slot_offset[i];
         }

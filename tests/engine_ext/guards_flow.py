@@ -174,7 +174,7 @@ GUARDS = [
     Guard(
         "hits are touched before misses claim",
         "graph",
-        "st_residency_touch(&c->residency, b->slot[e]);",
+        "st_window_hit(&c->residency, b->slot[e], window ? b->rows[e] : 1);",
         "",
         "test_flow",
         ("flow-published when all is well, else not", "slot >= 0", "flow-one slot, one expert"),

@@ -140,10 +140,10 @@ GUARDS = [
     Guard(
         "the running group keeps its slots",
         "residency",
-        "s < 0 || r->group[s] == r->current",
-        "s < 0",
+        "s >= 0 && r->group[s] == r->current",
+        "0",
         "test_residency",
-        ("residency-claims while a slot is left", "r->state[s] != ST_SLOT_LOADING"),
+        ("residency-claims while a slot is left", "residency-spares the running group", "r->state[s] != ST_SLOT_LOADING"),
     ),
     Guard(
         "a use marks the slot for the running group",
@@ -160,6 +160,43 @@ GUARDS = [
         "list_push_oldest(r, s);",
         "test_residency",
         ("residency-lru order", "residency-claims the least recently used", "residency-claims while a slot is left"),
+    ),
+    Guard(
+        "a slot that is held does not hide the others",
+        "residency",
+        "while (s >= 0 && r->group[s] == r->current) {  // few: what is held, and at the newest end what was touched\n"
+        "        s = r->newer[s];",
+        "if (s >= 0 && r->group[s] == r->current) {\n        s = -1;",
+        "test_residency",
+        ("residency-claims while a slot is left",),
+    ),
+    Guard(
+        "a slot that is held stays for the running group",
+        "residency",
+        "r->group[s] = r->current;\n}",
+        "}",
+        "test_residency",
+        (
+            "residency-claims while a slot is left",
+            "residency-claims the least recently used",
+            "residency-spares the running group",
+        ),
+    ),
+    Guard(
+        "a cooled slot is the next to be claimed",
+        "residency",
+        "list_remove(r, s);\n        list_push_oldest(r, s);",
+        "",
+        "test_residency",
+        ("residency-lru order", "residency-claims the least recently used", "residency-claims while a slot is left"),
+    ),
+    Guard(
+        "homes are not cooled",
+        "residency",
+        "!r->home[s] && r->oldest[0] != s",
+        "r->oldest[0] != s",
+        "test_residency",
+        ("residency-lru order", "residency-list", "residency-links"),
     ),
     Guard(
         "an evicted key leaves the table",

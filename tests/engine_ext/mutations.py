@@ -16,14 +16,16 @@ import guards_flow
 import guards_slots
 import guards_stream
 import guards_threads
+import guards_window
 import pure_parts
 from guards import Guard
 
-GUARDS = [*guards_slots.GUARDS, *guards_stream.GUARDS, *guards_flow.GUARDS, *guards_threads.GUARDS]
+GUARDS = [*guards_slots.GUARDS, *guards_window.GUARDS, *guards_stream.GUARDS, *guards_flow.GUARDS, *guards_threads.GUARDS]
 FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-g", "-O0", "-pthread"]  # no -Werror: what lost its use may stay behind
 STEPS = {
     "test_residency": 50_000,
     "test_adapt": 5_000,
+    "test_window": 5_000,
     "test_stage": 200_000,
     "test_source": 1_000,
     "test_pace": 20,

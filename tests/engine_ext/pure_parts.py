@@ -44,6 +44,7 @@ PROGRAMS = {
         Program("test_transport_sim", ("transport_sim",), _steps(500, 200, 100)),
         Program("test_residency", ("residency",), _steps(4_000_000, 1_000_000, 500_000)),
         Program("test_adapt", ("adapt", "residency"), _steps(40_000, 10_000, 5_000)),
+        Program("test_window", ("window", "residency"), _steps(40_000, 10_000, 5_000)),
         Program("test_stage", ("stage", "transport_sim"), _steps(4_000_000, 1_000_000, 300_000)),
         Program("test_source", ("source",), _steps(4_000, 2_000, 1_000), ("pread", "preadv2")),
         Program("test_pace", ("pace",), _steps(200, 100, 50)),
@@ -53,7 +54,7 @@ PROGRAMS = {
             "test_flow",
             (
                 *("load", "fill", "policy", "prefill", "selftest", "pool", "mirror", "prompt", "unit", "lend"),
-                *("ring", "stage", "stager", "pace", "residency", "adapt", "transport_sim"),
+                *("ring", "stage", "stager", "pace", "residency", "adapt", "window", "transport_sim"),
             ),
             _steps(30_000, 15_000, 4_000),
             excerpts=(

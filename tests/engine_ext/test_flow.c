@@ -54,9 +54,17 @@ static uint64_t life(uint64_t steps) {
     bool before = false;
     if (going && one_in(&rng, 2)) {  // before there is a resident, or with a few of one layer
         bool back;
-        before = one_in(&rng, 2);
-        going  = !before || (begin_round() && layer(&w.groups[below(&rng, t->n_groups)]));
-        going  = going && set_stream() && stream() && give_back(&back) && stream() && give_back(&back);
+        before = !one_in(&rng, 3);
+        for (int i = before ? 1 + below(&rng, 3) : 0; going && i > 0; i--) {
+            going = begin_round() && layer(&w.groups[below(&rng, t->n_groups)]);
+        }
+        for (int i = before ? 6 : 1; going && i > 0; i--) {  // best of lent slots, most of them empty
+            going = set_stream();
+            i     = t->stream_from > 0 && !t->ring_own ? 0 : i;
+        }
+        for (int i = 2 + below(&rng, 2); going && i > 0; i--) {
+            going = stream() && give_back(&back);
+        }
     }
     if (going && !before && (t->slots_total > 70 || one_in(&rng, 2))) {
         w.cancel_in_reads = one_in(&rng, 8) ? 1 + below(&rng, 12) : -1;
@@ -239,7 +247,7 @@ int main(int argc, char ** argv) {
         const uint64_t most = one_in(&rng, 2) ? 50 : 400;
         done += life(left < most ? left : most);
     }
-    CHECK("flow-all kinds of runs were seen", check_args.steps < 20000 || (n_cancelled && n_failed_reads && n_lost && n_loaded && n_hits && n_swaps && n_copied_swaps && n_awaited_swaps && n_refused_swaps && n_prefilled && n_splits));
+    CHECK("flow-all kinds of runs were seen", check_args.steps < 20000 || (n_cancelled && n_failed_reads && n_lost && n_loaded && n_hits && n_swaps && n_copied_swaps && n_awaited_swaps && n_refused_swaps && n_prefilled && n_splits && n_windows));
     CHECK("flow-all kinds of streams were seen", check_args.steps < 20000 || (n_streamed && n_direct && n_layers && n_lent && n_given_back && n_broken_streams && n_own && n_small_rings && n_ahead));
     printf("ok: %llu steps; loaded %llu, hits %llu, cancelled %llu, failed reads %llu, lost transports %llu, swaps %llu (%llu with a copy, %llu awaited), "
            "pre-filled %llu, split passes %llu; streamed %llu, units ahead %llu, direct %llu, by layers %llu, lent %llu, given back %llu, cut short %llu, own memory %llu, "

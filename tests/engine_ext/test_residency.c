@@ -16,7 +16,6 @@ struct model {
     int64_t used[MAX_SLOTS];     // clock of the last use
     bool in_group[MAX_SLOTS];
     bool home[MAX_SLOTS];
-    bool moved;  // a slot changed its list in this group
     int64_t now, lowest;
 };
 
@@ -31,10 +30,11 @@ static int model_find(const struct model * m, int key) {
     return -1;
 }
 
+// Of those that the running group does not use.
 static int model_oldest_guest(const struct model * m) {
     int oldest = -1;
     for (int s = 0; s < m->n_slots; s++) {
-        if (!m->home[s] && (oldest < 0 || m->used[s] < m->used[oldest])) {
+        if (!m->home[s] && !m->in_group[s] && (oldest < 0 || m->used[s] < m->used[oldest])) {
             oldest = s;
         }
     }
@@ -84,7 +84,6 @@ static void compare(const struct st_residency * r, const struct model * m) {
 static void begin(struct st_residency * r, struct model * m) {
     st_residency_begin(r);
     memset(m->in_group, 0, sizeof m->in_group);
-    m->moved = false;
 }
 
 static void end_load(struct st_residency * r, struct model * m, int s) {
@@ -93,7 +92,6 @@ static void end_load(struct st_residency * r, struct model * m, int s) {
         m->key[s]      = -1;
         m->state[s]    = ST_SLOT_FREE;
         m->used[s]     = --m->lowest;
-        m->moved       = m->moved || m->home[s];
         m->home[s]     = false;
         m->in_group[s] = false;
     } else {
@@ -104,16 +102,12 @@ static void end_load(struct st_residency * r, struct model * m, int s) {
 
 static void claim(struct st_residency * r, struct model * m, int key) {
     const int oldest = model_oldest_guest(m);
-    if (oldest >= 0 && m->state[oldest] == ST_SLOT_LOADING && !m->in_group[oldest]) {
+    if (oldest >= 0 && m->state[oldest] == ST_SLOT_LOADING) {
         return;  // a load of an earlier group that was not ended: not allowed
-    }
-    bool all_used = true;
-    for (int s = 0; s < m->n_slots; s++) {
-        all_used = all_used && (m->home[s] || m->in_group[s]);
     }
     int32_t evicted = 12345;
     const int s = st_residency_claim(r, key, &evicted);
-    CHECK("residency-claims while a slot is left", (s < 0) == (m->moved ? oldest < 0 || m->in_group[oldest] : all_used));
+    CHECK("residency-claims while a slot is left", (s < 0) == (oldest < 0));
     if (s < 0) {
         CHECK("residency-evicts nothing when it refuses", evicted == -1);
         return;
@@ -134,7 +128,6 @@ static void set_home(struct st_residency * r, struct model * m, int s, bool home
     if (m->home[s] != home) {
         m->home[s] = home;
         m->used[s] = ++m->now;  // the newest of its new neighbours
-        m->moved   = true;
     }
 }
 
@@ -187,10 +180,16 @@ static uint64_t life(uint64_t steps) {
     begin(&r, &m);
     uint64_t n = 0;
     for (; n < steps; n++) {
-        const int key = below(&rng, m.n_keys), what = below(&rng, lends ? 24 : homes ? 19 : 16);
+        const int key = below(&rng, m.n_keys), what = below(&rng, lends ? 24 : homes ? 19 : 16), slot = below(&rng, m.n_slots);
         const int s   = st_residency_find(&r, key), expected = model_find(&m, key);
         CHECK("residency-find", s == (expected >= 0 && m.state[expected] == ST_SLOT_RESIDENT ? expected : -1));
-        if (what == 0) {
+        if (one_in(&rng, 6)) {
+            st_residency_hold(&r, slot);
+            m.in_group[slot] = true;
+        } else if (one_in(&rng, 6)) {
+            st_residency_cool(&r, slot);
+            m.used[slot] = m.home[slot] ? m.used[slot] : --m.lowest;
+        } else if (what == 0) {
             for (int i = 0; i < m.n_slots && tidy; i++) {
                 if (m.state[i] == ST_SLOT_LOADING && !(m.home[i] && one_in(&rng, 2))) {  // a swap may go on
                     end_load(&r, &m, i);
@@ -223,7 +222,6 @@ static uint64_t life(uint64_t steps) {
                 CHECK("residency-not found while loading", st_residency_find(&r, key) < 0);
             }
         } else {
-            const int slot = below(&rng, m.n_slots);
             if (what == 16 && m.state[slot] != ST_SLOT_LOADING) {
                 set_home(&r, &m, slot, one_in(&rng, 2));
             } else if (what == 17 && m.home[slot] && m.state[slot] != ST_SLOT_LOADING && !m.in_group[slot] && expected < 0 && !any_lent(&m)) {
