@@ -19,6 +19,7 @@ LOSS = 0.01  # share of the time that a drafter may cost on balance
 _FIRST, _AGAIN, _MOST = 2.0, 0.5, 2.0  # in an account: at first, for another try, at most; in plain tokens' time
 _DEBT = 6.0  # ... and at least
 _OUTLIER = 1.5  # times what is usual: more is not laid to a drafter's charge (nor a plain token's to its credit)
+_BEHIND = 5.0  # ... but a plain token right behind a window may cost that much: graphs are built anew for it
 _RECENT = 9  # measurements of one kind that count
 _PLAIN_FIRST = 3  # plain tokens before the first drafts
 _PLAIN_EVERY = 48  # rounds after which a plain token is measured again
@@ -82,6 +83,7 @@ class Gate:
     _round: int = 0
     _since_plain: int = 0
     _since_window: int = 0
+    _last: str = ""  # whose window the last round was
 
     def window(self, n: int, *, sure: int = 1) -> float | None:
         """Cost of a window of n tokens: measured lately, else drawn through those that were; None: unknown.
@@ -188,12 +190,13 @@ class Gate:
         self._since_plain = 0 if window == 1 else self._since_plain + 1
         self._since_window = 0 if window > 1 else self._since_window + 1
         plain, usual = self.window(1), self.window(window, sure=3)
+        last, self._last = self._last, drafter if window > 1 else ""
         if plain is None or usual is None:
             return
-        seconds = min(seconds, _OUTLIER * usual)
+        seconds = min(seconds, (_BEHIND if window == 1 and last else _OUTLIER) * usual)
+        charged = drafter if window > 1 else last
         for name, account in self.accounts.items():
-            mine = name == drafter and window > 1
-            account.add(got * plain - seconds if mine else 0.0, seconds, plain)
+            account.add(got * plain - seconds if name == charged else 0.0, seconds, plain)
 
     def judge(self, keys: Sequence[Key], accepted: int) -> None:
         """The drafts of these kinds were verified: `accepted` of them were right, the next one was not."""

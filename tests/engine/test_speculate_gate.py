@@ -20,11 +20,12 @@ class Engine:
     draft: float
     right: float
     seed: int = 0
+    behind: float = 0.0  # what a plain token costs more behind a window
     noise: float = 0.0  # chance that something else holds up a round, by 20 plain tokens' time
 
     def __post_init__(self) -> None:
         self.gate, self.rng = Gate(), random.Random(self.seed)
-        self.seconds, self.tokens, self.windows = 0.0, 0, 0
+        self.seconds, self.tokens, self.windows, self.last = 0.0, 0, 0, 0
 
     def round(self) -> int:
         """Drafts used."""
@@ -37,7 +38,8 @@ class Engine:
             gate.drafted(DRAFTER, len(rates), cost)
             self.seconds += cost
             k = gate.length(DRAFTER, rates)
-        took = 1 + self.row * k
+        took = 1 + self.row * k + (self.behind if self.last and not k else 0.0)
+        self.last = k
         extra = 20.0 if self.rng.random() < self.noise else 0.0
         accepted = 0
         while accepted < k and self.rng.random() < self.right:
@@ -64,6 +66,13 @@ def test_never_much_slower_than_plain(row: float, draft: float, right: float) ->
     engine = Engine(row, draft, right)
     first = engine.run(256)
     assert first > 1 - LOSS - 5 / 256  # an account's start, and a window that was overrated
+    assert engine.run(4000) > 0.985
+
+
+@pytest.mark.parametrize("right", [0.2, 0.5])
+def test_what_a_window_costs_the_token_behind_it_counts(right: float) -> None:
+    engine = Engine(row=0.6, draft=0.2, right=right, behind=2.5)
+    engine.run(300)
     assert engine.run(4000) > 0.985
 
 
