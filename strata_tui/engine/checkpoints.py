@@ -54,12 +54,16 @@ class Checkpoints:
         """Position of the last one, 0 without any."""
         return self._all[-1].position if self._all else 0
 
-    def take(self, position: int, *, passing: bool = False) -> None:
-        """The memory holds exactly `position` tokens now. Those before it give way where there are too many."""
+    def take(self, position: int, *, passing: bool = False, early: bool = False) -> None:
+        """The memory holds exactly `position` tokens now. Those before it give way where there are too many.
+
+        `early`: it is of use only once more is read, so the last one before it does not give way.
+        """
         if position <= 0 or position == self.last or not self.wanted:
             return
         begun = time.perf_counter()
-        if self._memory.state_size(partial=True) > self._budget:
+        size = self._memory.state_size(partial=True)
+        if size > self._budget or (early and self._all and size + self._all[-1].data.nbytes > self._budget):
             return
         try:
             data = self._memory.state(partial=True)

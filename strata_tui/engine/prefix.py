@@ -101,10 +101,10 @@ class Prefix:
         """After a decode that succeeded."""
         self.tokens.extend(tokens)
 
-    def checkpoint(self, *, passing: bool = False) -> None:
+    def checkpoint(self, *, passing: bool = False, early: bool = False) -> None:
         """Keeps the way back to the tokens that are there now, where the memory cannot simply be cut."""
         if self.rigid:
-            self.checkpoints.take(len(self.tokens), passing=passing)
+            self.checkpoints.take(len(self.tokens), passing=passing, early=early)
 
     def adopt(self, tokens: Sequence[int], checkpoints: Iterable[Checkpoint], owner: str) -> bool:
         """The memory was given a snapshot of `tokens`. False where it does not hold them: it is empty then."""

@@ -109,6 +109,7 @@ class Disk:
         with self._lock:
             for chat in gone:
                 self._queue.pop(chat, None)
+                self._heads.pop(chat, None)
         self._writer.submit(self._remove_chats, gone)
 
     def distrust(self) -> None:
@@ -130,9 +131,8 @@ class Disk:
 
     def _write(self, snapshot: KvSnapshot) -> None:
         chat, begun = snapshot.chat, time.perf_counter()
-        with self._lock:
-            if self._queue.get(chat) is not snapshot:
-                return  # forgotten, or a newer one follows
+        if not self._wanted(snapshot):
+            return
         path = self._path(chat)
         try:
             if not self._make_room(snapshot.nbytes, snapshot.used, path):
@@ -142,9 +142,10 @@ class Disk:
             size = snapshot_file.write(path, snapshot, self._identity, lambda: time.monotonic() > self._until)
             took = (time.perf_counter() - begun) * 1e3
             self._log.info("snapshot: chat %s written to %s, %d bytes, %.1f ms", chat, path, size, took)
-            self._note(path)
-            with self._lock:
-                self._written.add(chat)
+            if self._wanted(snapshot):  # else its file is removed by what follows in the queue
+                self._note(path)
+                with self._lock:
+                    self._written.add(chat)
         except Stopped:
             self._log.warning("snapshot: chat %s was not written: there was no time left", chat)
         except OSError as error:
@@ -154,6 +155,11 @@ class Disk:
                 if self._queue.get(chat) is snapshot:
                     del self._queue[chat]
         self._make_room()
+
+    def _wanted(self, snapshot: KvSnapshot) -> bool:
+        """Whether it was not forgotten meanwhile, and no newer one of its chat follows."""
+        with self._lock:
+            return self._queue.get(snapshot.chat) is snapshot
 
     def _note(self, path: Path) -> None:
         """Takes the file's head into the index."""

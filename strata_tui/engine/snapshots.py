@@ -114,7 +114,7 @@ class Snapshots:
     def replied(self) -> None:
         """A reply has been reported as done."""
         if self._prefix.owner:
-            self._prefix.checkpoint()
+            self._prefix.checkpoint(early=True)
             self._due = time.monotonic() + IDLE
 
     def wait(self) -> float | None:

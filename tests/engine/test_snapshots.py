@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -382,3 +383,39 @@ def test_the_plan_names_them(tiny_model: TinyModel, tmp_path: Path) -> None:
     assert isinstance(loaded, Loaded)
     (line,) = [p for p in loaded.plan if p.label == "KV snapshots"]
     assert (line.bytes, line.note) == (2**29, "at most: --snapshot-ram-gib; 2.00 GiB more on the disk")
+
+
+@pytest.mark.parametrize("name", ["qwen3moe", "qwen3next", "glm4moe_echo"])
+def test_mixed_turns_of_three_chats_end_as_fresh_ones_do(name: str, tiny_model: TinyModel, tmp_path: Path) -> None:
+    """New messages, edits, other replies, stops and starts of the engine, with room for one chat in RAM and two on
+    the disk."""
+    path, folder, rng = tiny_model(name), tmp_path / "kv", random.Random(5)
+    said: dict[str, list[str]] = {"1": [A], "2": [B], "3": [f"{MORE} {A}"]}
+    alone: dict[tuple[str, ...], str] = {}
+    sources = {"context": 0, "ram": 0, "disk": 0}
+    for _ in range(3):
+        room = {"snapshot_ram_gib": 260_000 / 2**30, "snapshot_disk_gib": 550_000 / 2**30}
+        with kept(path, folder, modes=ALWAYS, **room) as session:
+            for _ in range(14):
+                chat = rng.choice("1123")
+                turns = said[chat]
+                if rng.random() < 0.2:
+                    turns[-1] = f"{turns[-1]} {rng.choice(('or not', 'as well'))}"
+                reply = session.engine.generate(messages(*turns), ONE, chat=chat)
+                if rng.random() < 0.2:
+                    session.engine.cancel(reply)
+                answer = session.answer(reply)
+                stats = answer.done.stats
+                for source, tokens in (("ram", stats.reused_ram), ("disk", stats.reused_disk)):
+                    sources[source] += bool(tokens)
+                sources["context"] += stats.reused_tokens > 10 and not stats.reused_ram and not stats.reused_disk
+                assert session.engine.snapshot().memory.snapshots_disk <= 550_000
+                if answer.reason is FinishReason.CANCELLED:
+                    continue
+                key = tuple(turns)
+                if key not in alone:
+                    alone[key] = fresh(path, turns, ONE, modes=OFF)
+                assert answer.text == alone[key], f"chat {chat}, {len(turns)} turns"
+                if rng.random() < 0.5:
+                    turns += [answer.text, MORE] if len(turns) < 7 else []
+    assert min(sources.values()) > 1, sources
