@@ -81,6 +81,7 @@ def test_what_was_told_before_ends_with_the_last_reply(model: OtherTemplate) -> 
 @pytest.mark.parametrize("opened", ["<think>\n", "<think>\n\n</think>\n\n", "\n[THINK]", ""])
 def test_the_next_prompt_begins_with_all_but_the_opened_thinking(opened: str, model: OtherTemplate) -> None:
     turns = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    turns += "{# knows [/THINK], too #}"
     chat = use(model, turns + "{% if add_generation_prompt %}<|im_start|>assistant\n" + opened + "{% endif %}")
     first = chat.prompt(TALK)
     second = chat.prompt([*TALK, Message("assistant", "Because."), Message("user", "And?")])
