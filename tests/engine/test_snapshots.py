@@ -12,6 +12,7 @@ from pathlib import Path
 import models
 import pytest
 from model_fixtures import TinyModel
+from nextn_models import NEXTN_MODELS
 from talk import GREEDY, PATIENCE, Answer, Talk, fresh, messages, talk
 
 from strata_tui.engine import snapshots as module
@@ -171,7 +172,7 @@ def test_a_cancelled_prompt_of_a_running_state_goes_on_from_its_last_checkpoint(
     assert answer.text == fresh(path, [" ".join([A] * 3)], batch=16)
 
 
-@pytest.mark.parametrize("name", ["glm4moe", "glm4moe_echo"])
+@pytest.mark.parametrize("name", [n for n in NEXTN_MODELS if n != "ten_tokens"])
 def test_sampled_text_with_heads_is_what_it_is_without_another_chat(
     name: str, tiny_model: TinyModel, tmp_path: Path
 ) -> None:
