@@ -172,6 +172,39 @@ static PyObject * spec_cut(PyObject * self, PyObject * args) {
     Py_RETURN_NONE;
 }
 
+static PyObject * spec_settle(PyObject * self, PyObject * args) {
+    struct st_speculator * s = spec_of(self);
+    int position;
+    bool settled;
+    if (!s || !PyArg_ParseTuple(args, "i:settle", &position)) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    settled = st_speculator_settle(s, position);
+    Py_END_ALLOW_THREADS
+    if (!settled) {
+        Py_RETURN_NONE;
+    }
+    return PyBytes_FromStringAndSize((const char *) s->carry, (Py_ssize_t) ((size_t) s->n_embd * sizeof *s->carry));
+}
+
+static PyObject * spec_resume(PyObject * self, PyObject * args) {
+    struct st_speculator * s = spec_of(self);
+    int position;
+    PyObject * bytes;
+    char * carry;
+    Py_ssize_t size;
+    if (!s || !PyArg_ParseTuple(args, "iS:resume", &position, &bytes) || PyBytes_AsStringAndSize(bytes, &carry, &size) < 0) {
+        return NULL;
+    }
+    if (!s->draft || position < 1 || (size_t) size != (size_t) s->n_embd * sizeof(float)) {
+        PyErr_SetString(PyExc_ValueError, "no heads, no position, or a hidden row of another size");
+        return NULL;
+    }
+    st_speculator_resume(s, position, carry);
+    Py_RETURN_NONE;
+}
+
 static PyObject * spec_draft(PyObject * self, PyObject * args) {
     struct st_speculator * s = begun(self);
     int pending, position, first, status;
@@ -292,6 +325,8 @@ static PyMethodDef methods[] = {
     { "sample", spec_sample, METH_VARARGS, "(status, token) from a row of the last decode." },
     { "observe", spec_observe, METH_VARARGS, "Prompt tokens were decoded from a position on. Returns llama_decode's code." },
     { "cut", spec_cut, METH_VARARGS, "The target's memory was cut to so many tokens." },
+    { "settle", spec_settle, METH_VARARGS, "The hidden row behind so many tokens, where the draft context holds exactly these now; else None." },
+    { "resume", spec_resume, METH_VARARGS, "The draft context was given back what it held with so many tokens, and the row behind them." },
     { "draft", spec_draft, METH_VARARGS, "(token, probability) behind a pending token, or behind the last draft; None when there is none." },
     { "step", (PyCFunction) (void (*)(void)) spec_step, METH_VARARGS | METH_KEYWORDS, "Decodes and verifies one window: (status, tokens)." },
     { "close", spec_close, METH_NOARGS, "Frees it; before its contexts." },

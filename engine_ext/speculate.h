@@ -104,6 +104,13 @@ int st_speculator_observe(struct st_speculator * s, const llama_token * tokens, 
 // The target's memory was cut to `position` tokens (0: cleared).
 void st_speculator_cut(struct st_speculator * s, int32_t position);
 
+// Between replies, so that the draft context can be saved: whether it holds true pairs for exactly `position` tokens
+// now. With `carry` (n_embd floats) it is then the whole state of drafting.
+bool st_speculator_settle(struct st_speculator * s, int32_t position);
+
+// The draft context, of which there is one, was given back what it held with `position` tokens.
+void st_speculator_resume(struct st_speculator * s, int32_t position, const void * carry);
+
 // Drafts one more token: the first behind `pending`, which stands at `position`, then behind the last draft.
 // `*p` is the probability under the head. Returns 1, 0 when none can be drafted, or a code below 0.
 int st_speculator_draft(struct st_speculator * s, llama_token pending, int32_t position, bool first, llama_token * out, float * p);

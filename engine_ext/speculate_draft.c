@@ -231,6 +231,18 @@ void st_speculator_cut(struct st_speculator * s, int32_t position) {
     memset(s->carry, 0, row);
 }
 
+bool st_speculator_settle(struct st_speculator * s, int32_t position) {
+    s->n_drafts = 0;
+    return s->draft && flush_backlog(s) == 0 && s->paired == position && draft_cut(s, position) == 0;
+}
+
+void st_speculator_resume(struct st_speculator * s, int32_t position, const void * carry) {
+    s->paired = s->held = position;
+    s->n_backlog        = 0;
+    s->n_drafts         = 0;
+    memcpy(s->carry, carry, (size_t) s->n_embd * sizeof *s->carry);
+}
+
 // The likeliest token under `logits` and its probability.
 static llama_token likeliest(const struct st_speculator * s, const float * logits, float * p) {
     const llama_token best = st_spec_argmax(s, logits);

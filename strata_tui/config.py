@@ -39,13 +39,18 @@ def data_dir() -> Path:
 
 
 def cache_dir() -> Path:
-    """What can be made again: the demo model, usage profiles (STRATA_TUI_CACHE)."""
+    """What can be made again: the demo model, usage profiles, KV snapshots (STRATA_TUI_CACHE)."""
     return _folder("CACHE", platformdirs.user_cache_path(APP))
 
 
 def profile_dir() -> Path:
     """The models' usage profiles."""
     return cache_dir() / "profiles"
+
+
+def snapshot_dir() -> Path:
+    """The chats' KV snapshots."""
+    return cache_dir() / "snapshots"
 
 
 def models_dir() -> Path:
@@ -178,6 +183,8 @@ class Settings:
     draft: Drafting = field(default=Drafting.AUTO, metadata=_is("engine", Drafting))
     draft_min_p: float = field(default=0.0, metadata=_is("engine", float, 0, 1))
     profile: bool = field(default=True, metadata=_is("engine", bool))  # read and write usage profiles
+    snapshot_ram_gib: float | None = field(default=None, metadata=_is("engine", float, 0))
+    snapshot_disk_gib: float = field(default=4.0, metadata=_is("engine", float, 0))
     verify_cache: int = field(default=0, metadata=_is("engine", int, 0, 2**31))  # rounds between checks; 0: none
 
     # None: the model's own value, else the usual one (engine/sampling.py)
@@ -229,6 +236,9 @@ class Settings:
             pool_buffers=self.pool_buffers,
             profiles=profile_dir() if self.profile else None,
             draft_min_p=self.draft_min_p,
+            snapshot_ram_gib=self.snapshot_ram_gib,
+            snapshot_disk_gib=self.snapshot_disk_gib,
+            snapshots=snapshot_dir(),
             verify_cache=self.verify_cache,
             log=log,
         )

@@ -125,7 +125,13 @@ def heads(n: int) -> Drafter:
 
 @contextmanager
 def opened(
-    path: Path, *, slots: int | None = None, snapshots: int = 0, flash: bool = False, context: int = 512, outputs: int = 1
+    path: Path,
+    *,
+    slots: int | None = None,
+    snapshots: int = 0,
+    flash: bool = False,
+    context: int = 512,
+    outputs: int = 1,
 ) -> Iterator[Open]:
     """On the CPU device with one thread, with the model's NextN heads where it has some."""
     core = native.load()
@@ -139,7 +145,11 @@ def opened(
     target = Context(
         model, ContextOptions(context, 128, 1, attention, outputs=core.MAX_DRAFTS + 1, snapshots=snapshots), tier
     )
-    head = Context(model, ContextOptions(context, 128, 1, attention, outputs=outputs, heads=True), tier) if n_heads else None
+    head = (
+        Context(model, ContextOptions(context, 128, 1, attention, outputs=outputs, heads=True), tier)
+        if n_heads
+        else None
+    )
     if tier.n_experts:
         tier.allocate(tier.n_experts if slots is None else slots)
     spec = core.Speculator(target.ptr, head.ptr if head else 0, outputs, tier)

@@ -85,9 +85,9 @@ class Talk:
         assert isinstance(last, Loaded | LoadFailed)
         return last
 
-    def ask(self, *turns: str, sampling: Sampling = GREEDY, system: str = "") -> Answer:
+    def ask(self, *turns: str, sampling: Sampling = GREEDY, system: str = "", chat: str = "") -> Answer:
         """`turns`: user, assistant, user, ..."""
-        return self.answer(self.engine.generate(messages(*turns, system=system), sampling))
+        return self.answer(self.engine.generate(messages(*turns, system=system), sampling, chat=chat))
 
     def answer(self, reply_id: int) -> Answer:
         return Answer(self.wait(lambda e: isinstance(e, ReplyDone) and e.reply_id == reply_id))
@@ -116,7 +116,7 @@ def talk(model: Path | None = None, **options: object) -> Iterator[Talk]:
         session.engine.close()
 
 
-def fresh(model: Path, turns: Sequence[str], sampling: Sampling = GREEDY, **options: object) -> str:
+def fresh(model: Path, turns: Sequence[str], sampling: Sampling = GREEDY, *, chat: str = "", **options: object) -> str:
     """The reply's text from an engine that was just started."""
     with talk(model, **options) as session:
-        return session.ask(*turns, sampling=sampling).text
+        return session.ask(*turns, sampling=sampling, chat=chat).text

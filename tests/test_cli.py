@@ -405,11 +405,13 @@ def test_doctor_shows_no_free_memory_of_the_cpu(cli: Cli) -> None:
 
 def test_stats_lines_show_a_dash_for_what_is_unknown() -> None:
     assert "- tokens/s, first token after - s" in stats_lines(ReplyStats())[0]
-    assert stats_lines(ReplyStats())[2] == "hit rate  prompt -, decode -"
-    assert "0 evictions, - swaps," in stats_lines(ReplyStats())[3]
+    assert stats_lines(ReplyStats())[3] == "hit rate  prompt -, decode -"
+    assert "0 evictions, - swaps," in stats_lines(ReplyStats())[4]
     stats = ReplyStats(
         prompt_tokens=30,
         reused_tokens=10,
+        reused_ram=10,
+        reused_disk=0,
         reply_tokens=21,
         prompt_seconds=0.5,
         first_token_seconds=0.625,
@@ -426,6 +428,7 @@ def test_stats_lines_show_a_dash_for_what_is_unknown() -> None:
     )
     assert stats_lines(stats) == [
         "prompt    30 tokens, 10 of them reused, 40.0 tokens/s, first token after 0.62 s",
+        "known     10 tokens from a KV snapshot in RAM, 0 from one on the disk, - read again",
         "reply     21 tokens, 10.0 tokens/s",
         "hit rate  prompt 25.0%, decode 75.0%",
         "experts   5 loads (2 from the mirror, 3 staged), 2 evictions, 7 swaps, 2.5 MiB copied",

@@ -47,6 +47,8 @@ def test_every_setting_can_be_in_the_file(file: Path) -> None:
         batch = 256
         stream_from = 48
         ring_gib = 0.5
+        snapshot_ram_gib = 2
+        snapshot_disk_gib = 0
         pinning = "on"
         stager = "ssd"
         stager_threads = 12
@@ -92,6 +94,8 @@ def test_every_setting_can_be_in_the_file(file: Path) -> None:
         batch=256,
         stream_from=48,
         ring_gib=0.5,
+        snapshot_ram_gib=2.0,
+        snapshot_disk_gib=0.0,
         pinning=Pinning.ON,
         stager=StagerProfile.SSD,
         stager_threads=12,

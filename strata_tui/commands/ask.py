@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     status = Status()
     model = settings.model or _demo_model(status)
     with interrupts() as interrupted:
-        engine = Engine(settings.engine_options(log))
+        engine = Engine(replace(settings.engine_options(log), snapshots=None))  # there is no chat to come back to
         try:
             done = Reply(engine, status, interrupted).run(model, messages, settings.sampling)
         finally:

@@ -35,6 +35,8 @@ _HELP = {
     "draft": ("N", "tokens to draft ahead: auto (what pays), off, or 1 to 4"),
     "draft_min_p": ("P", "end drafts where their joint confidence falls below P (default: 0)"),
     "profile": ("on|off", "fill the slots from the model's usage profile, and keep it (default: on)"),
+    "snapshot_ram_gib": ("GIB", "RAM for KV snapshots, so that chats are not read again; 0: none (default: up to 1)"),
+    "snapshot_disk_gib": ("GIB", "disk space for KV snapshots; 0: none (default: 4)"),
     "verify_cache": ("N", "compare some slots with the file every N rounds; 0: never (default)"),
     "temperature": ("X", "0: always the likeliest token"),
     "seed": ("N", "seed of the sampler"),

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         if args.search is not None:
             return _search(store.search(" ".join(args.search), args.limit), args.json)
         if args.empty_bin:
-            return _emptied(store.empty_bin().result(), args.json)
+            return _emptied(len(store.empty_bin().result()), args.json)
         chats = store.list_sessions(deleted=args.deleted)
     if args.json:
         return _json([_record(chat) for chat in chats])

@@ -14,6 +14,8 @@ def stats_lines(stats: ReplyStats) -> list[str]:
     return [
         f"prompt    {stats.prompt_tokens} tokens, {stats.reused_tokens} of them reused, "
         f"{_number(stats.prompt_rate, '.1f')} tokens/s, first token after {first} s",
+        f"known     {_number(stats.reused_ram, 'd')} tokens from a KV snapshot in RAM, "
+        f"{_number(stats.reused_disk, 'd')} from one on the disk, {_number(stats.read_again, 'd')} read again",
         f"reply     {stats.reply_tokens} tokens, {_number(stats.decode_rate, '.1f')} tokens/s",
         f"hit rate  prompt {_share(prompt.hit_rate)}, decode {_share(decode.hit_rate)}",
         f"experts   {total.loads} loads ({total.loads_mirror} from the mirror, {total.loads_staged} staged), "

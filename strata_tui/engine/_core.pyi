@@ -186,6 +186,11 @@ class Speculator:
         Returns llama_decode's code."""
     def cut(self, position: int, /) -> None:
         """The target's memory was cut to `position` tokens."""
+    def settle(self, position: int, /) -> bytes | None:
+        """Between replies: the hidden row behind `position` tokens, where the draft context holds exactly these now.
+        With the draft context's memory it is the whole state of drafting."""
+    def resume(self, position: int, carry: bytes, /) -> None:
+        """The draft context's memory was given back as it was with `position` tokens; `carry` is from `settle`."""
     def draft(self, pending: int, position: int, first: bool, /) -> tuple[int, float] | None:
         """(token, probability) behind `pending`, which stands at `position`, or behind the last draft."""
     def step(

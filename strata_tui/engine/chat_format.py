@@ -47,6 +47,8 @@ class Prompt:
     text: str
     tokens: list[int]
     thinking: bool
+    history: int = 0  # tokens up to the end of the last reply in it
+    opening: int = 0  # tokens at its end that open the thinking, or leave it out: later prompts may not have them
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,10 @@ class ChatFormat:
             self.notices.append(
                 "The model's chat template has no system role, so the system text goes before the first message."
             )
-        return Prompt(text, self._tokens(text), self._opened(text) is not None)
+        tokens = self._tokens(text)
+        told = _end_of_history(text, turns)
+        history = max(0, len(tokens) - len(self._model.tokenize(text[told:]))) if told else 0
+        return Prompt(text, tokens, self._opened(text) is not None, history, self._opening(text))
 
     def reply(self, *, thinking: bool = False) -> ReplyText:
         """Turns the tokens of one reply into text; `thinking` as in its Prompt."""
@@ -197,6 +202,14 @@ class ChatFormat:
         end = text.rstrip()
         return next((pair for pair in self._pairs if end.endswith(pair[0])), None)
 
+    def _opening(self, text: str) -> int:
+        """Tokens at the end of `text` that are markers of thinking, and one more, with which they may be one token."""
+        for pair in self._pairs:
+            at = text.rfind(pair[0])
+            if at >= 0 and not text[at:].replace(pair[0], "").replace(pair[1], "").strip():
+                return len(self._model.tokenize(text[at:])) + 1
+        return 0
+
     def _reply_text(self, splitter: Channels | Pairs) -> ReplyText:
         return ReplyText(self._model.piece, self._markers, splitter, PLAIN_STOPS if self._plain else ())
 
@@ -223,6 +236,17 @@ class ChatFormat:
             self.notices.append(f"The model has no chat template: {_PLAIN_INSTEAD}.")
         self._plain = True
         return _plain
+
+
+def _end_of_history(text: str, turns: list[dict[str, str]]) -> int:
+    """Where in a rendered conversation its last reply ends; 0 where it has none, or the template changed its text."""
+    last = next((i for i in range(len(turns) - 1, -1, -1) if turns[i]["role"] == "assistant"), None)
+    if last is None:
+        return 0
+    reply, asked = turns[last]["content"].strip(), "".join(t["content"].strip() for t in turns[last + 1 : last + 2])
+    limit = text.rfind(asked) if asked else len(text)
+    at = text.rfind(reply, 0, limit) if reply and limit >= 0 else -1
+    return at + len(reply) if at >= 0 else 0
 
 
 def _without_system(turns: list[dict[str, str]]) -> list[dict[str, str]]:

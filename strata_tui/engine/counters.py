@@ -134,6 +134,8 @@ class MemoryReport:
     pageable: int = 0  # stage pool bytes that are not page-locked
     refused: int = 0  # bytes the driver refused to page-lock
     mirror: int = 0
+    snapshots_ram: int = 0  # KV snapshots and checkpoints in RAM
+    snapshots_disk: int = 0  # KV snapshots on the disk, of all models
     ram_available: int | None = None
     process_rss: int | None = None
 
@@ -143,7 +145,10 @@ class ReplyStats:
     """Numbers of one reply; stored with it and exported. Times in seconds."""
 
     prompt_tokens: int = 0  # tokens in the prompt
-    reused_tokens: int = 0  # ... of these, already in the KV cache
+    reused_tokens: int = 0  # ... of these, not read for this reply: they were in the context, or in a KV snapshot
+    reused_ram: int | None = None  # ... of these, from a snapshot in RAM
+    reused_disk: int | None = None  # ... and from one on the disk
+    read_again: int | None = None  # of those that were read, tokens of earlier turns, or known from earlier reading
     reply_tokens: int = 0
     prompt_seconds: float | None = None
     first_token_seconds: float | None = None

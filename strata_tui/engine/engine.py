@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
@@ -45,12 +45,17 @@ class Engine:
         """Stops the running load and those waiting; each ends with LoadFailed(cancelled=True)."""
         self._worker.cancel_load()
 
-    def generate(self, messages: Sequence[Message], sampling: Sampling, *, go_on: bool = False) -> int:
+    def generate(self, messages: Sequence[Message], sampling: Sampling, *, go_on: bool = False, chat: str = "") -> int:
         """Queues a reply and returns its id. Events: PromptProgress, TextDelta..., then always one ReplyDone.
 
         `go_on`: the last message is the assistant's own, unfinished; the events tell only what is added to it.
+        `chat`: names the chat among all chats (snapshot_names.chat_key), so that its KV snapshots are kept and used.
         """
-        return self._worker.generate(messages, sampling, go_on=go_on)
+        return self._worker.generate(messages, sampling, go_on=go_on, chat=chat)
+
+    def forget(self, chats: Collection[str]) -> None:
+        """Drops the KV snapshots of chats that are gone for good, in RAM and on the disk."""
+        self._worker.forget(chats)
 
     def cancel(self, reply_id: int | None = None) -> None:
         """Ends a running or waiting reply, or all of them; unknown and finished ids are ignored."""

@@ -16,6 +16,7 @@ class Job:
     messages: tuple[Message, ...]
     sampling: Sampling
     go_on: bool = False  # the last message is the reply itself, unfinished
+    chat: str = ""  # names the chat whose KV snapshots serve it; "": none do
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The only door to llama.cpp: its C API through llama_cpp's ctypes bindings, which release the GIL.
 
-llama_cpp has no usable types; the engine's `Any`s are in this file, sampler.py and templates.py. Nothing
-here is thread safe: one thread owns a `Model` and its `Context`.
+llama_cpp has no usable types; the engine's `Any`s are in this file, llama_state.py, sampler.py and templates.py.
+Nothing here is thread safe: one thread owns a `Model` and its `Context`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ..errors import UserError
 from .llama_log import LOG
+from .llama_state import SequenceState
 
 if TYPE_CHECKING:
     from . import _core
@@ -238,7 +239,7 @@ class ContextOptions:
     heads: bool = False  # the context of the model's NextN heads, beside that of the model itself
 
 
-class Context:
+class Context(SequenceState):
     """A model's KV cache and compute buffers, for one sequence."""
 
     def __init__(self, model: Model, options: ContextOptions, tier: _core.Tier | None = None) -> None:
@@ -269,6 +270,7 @@ class Context:
                 f"ask for a shorter one with --ctx or a smaller --batch."
             )
         self._keep = params  # holds the abort callback
+        self.kind = f"keys {params.type_k}, values {params.type_v}, flash attention {params.flash_attn_type}"
         self._memory = lib.llama_get_memory(self.ptr)
         if not self._memory:
             lib.llama_free(self.ptr)

@@ -23,6 +23,8 @@ from .plan import Machine, Plan, gib, make_plan, refit, start_stream
 from .prefix import Prefix
 from .profile import UsageProfile, model_key
 from .sampling import recommended
+from .snapshot_open import budgets, make_prefix, open_snapshots, plan_line
+from .snapshots import Snapshots
 from .speculate import MOST, Speculation
 from .speculate_heads import count_heads
 from .switches import Switches
@@ -50,6 +52,7 @@ class OpenModel:
     speculation: Speculation
     format: ChatFormat
     prefix: Prefix
+    snapshots: Snapshots
     kv: int | None
     vram: Vram
     notices: tuple[str, ...]
@@ -66,7 +69,10 @@ class OpenModel:
     def close(self) -> None:
         if self._profile is not None:
             self._profile.save()
-        self._cleanup.close()
+        try:
+            self.snapshots.close()
+        finally:
+            self._cleanup.close()
 
     def counters(self) -> Counters:
         return read_counters(self.tier)
@@ -114,6 +120,7 @@ class OpenModel:
         """Where the memory is now. Any thread, while the model is open."""
         arena = self.tier.arena()
         used, total = self.vram.read()
+        snapshots, files = self.snapshots.nbytes()
         return MemoryReport(
             device=self.device,
             on_gpu=self.tier.on_gpu,
@@ -127,6 +134,8 @@ class OpenModel:
             experts_total=self.tier.n_experts,
             ram_available=ram().available,
             process_rss=process_rss(),
+            snapshots_ram=snapshots,
+            snapshots_disk=files,
             **self._sizes,
         )
 
@@ -158,6 +167,8 @@ def open_model(
         stack.callback(tier.close)
         machine = _machine(name, bool(tier.on_gpu))
         plan = make_plan(info, tier, machine, options)
+        ram_bytes, disk_bytes, why = budgets(plan, info.trunk_bytes, machine, options)
+        plan = replace(plan, lines=(*plan.lines, plan_line(ram_bytes, disk_bytes, why)))
         for line in plan.lines:
             log.info("plan: %s: %s", line.label, _line_text(line))
         heads, no_heads = count_heads(info, MOST)
@@ -194,6 +205,7 @@ def open_model(
         notices = [*plan.notices, *formatter.take_notices()]
         if options.gpu is None and (hint := native.gpu_notice()):
             notices.append(hint)
+        prefix = make_prefix(context, model.has_state, model.n_swa, ram_bytes, log)
         opened = OpenModel(
             info=info,
             about=_about(info, context.size, formatter),
@@ -205,7 +217,10 @@ def open_model(
             context=context,
             speculation=speculation,
             format=formatter,
-            prefix=Prefix(context, has_state=model.has_state, window=model.n_swa),
+            prefix=prefix,
+            snapshots=open_snapshots(
+                info, context, prefix, speculation, machine.device, options, (ram_bytes, disk_bytes), log
+            ),
             kv=kv,
             vram=Vram(llama.pci_address(name) if machine.on_gpu else None),
             notices=tuple(notices),

@@ -28,6 +28,9 @@ class EngineOptions:
     pool_buffers: int = 24  # depth of the ring of stage buffers; deeper rings were slower, out of the L3 cache
     stager_threads: int | None = None  # None: by the stager's profile, or measured where that is automatic
     profiles: Path | None = None  # folder of the usage profiles; None: they are neither read nor written
+    snapshot_ram_gib: float | None = None  # of KV snapshots in RAM; 0: none there
+    snapshot_disk_gib: float = 4.0  # of those on the disk; 0: none there
+    snapshots: Path | None = None  # folder of those on the disk; None: none are written or read
     lookup: bool = True  # benches: whether drafts may come from the text itself
     draft_min_p: float = 0.0  # drafts end where their joint confidence falls below it
     verify_cache: int = 0  # residents are compared with the file every so many rounds; 0: never

@@ -9,6 +9,7 @@ from logging import Logger
 
 from ..errors import UserError
 from . import llama
+from .chat_format import Prompt
 from .counters import Counters, DraftCounters, ReplyStats
 from .events import FinishReason, Notice, PromptProgress, ReplyDone, TextDelta
 from .job import Hooks, Job
@@ -39,6 +40,8 @@ class Reply:
         self._counters = opened.counters()
         self._drafts: DraftCounters = opened.speculation.counters()
         self._prompt_tokens = self._reused = 0
+        self._source = ""  # of the reused ones, see prefix.Reuse
+        self._read_known: int | None = None  # tokens read although they were known
         self.prompt_read = 0  # tokens of the prompt that were evaluated
         self.reply_tokens = 0
         self._prompt_total = 0  # while the prompt is read
@@ -75,6 +78,9 @@ class Reply:
         return ReplyStats(
             prompt_tokens=self._prompt_tokens,
             reused_tokens=self._reused,
+            reused_ram=self._reused if self._source == "ram" else 0,
+            reused_disk=self._reused if self._source == "disk" else 0,
+            read_again=self._read_known,
             reply_tokens=self.reply_tokens,
             prompt_seconds=end - begun if begun is not None and end is not None else None,
             first_token_seconds=first - self._begun if first is not None else None,
@@ -107,7 +113,8 @@ class Reply:
         self._check_cancelled()
         LOG.start()
         opened.format.think(job.sampling.thinking)
-        tokens, text = self._prompt()
+        prompt, text = self._prompt()
+        tokens = prompt.tokens
         for notice in opened.format.take_notices():
             self._notice(notice)
         size = opened.context.size
@@ -120,18 +127,24 @@ class Reply:
                 f"The conversation takes {len(tokens)} tokens and a reply at least one more, but the context holds "
                 f"{size}: shorten it, start a new one, or open the model with a longer --ctx.",
             )
-        reuse = opened.prefix.prepare(tokens)
-        opened.speculation.cut(reuse.kept)
-        self._reused = reuse.kept
+        reuse = opened.snapshots.prepare(tokens, job.chat)
+        self._reused, self._source = reuse.kept, reuse.source
+        self._read_known = max(0, max(prompt.history, reuse.known) - reuse.kept)
         if reuse.notice:
             self._notice(reuse.notice)
         seed = secrets.randbits(32) if job.sampling.seed is None else job.sampling.seed & 0xFFFFFFFF
         sampler = Sampler(opened.model, resolve(job.sampling, opened.info.metadata))
         try:
             self._log.info(
-                "reply %d: %d prompt tokens, %d reused, seed %d", job.reply_id, len(tokens), reuse.kept, seed
+                "reply %d: %d prompt tokens, %d reused%s, %d known ones read again, seed %d",
+                job.reply_id,
+                len(tokens),
+                reuse.kept,
+                f" from a snapshot ({reuse.source})" if reuse.source else "",
+                self._read_known,
+                seed,
             )
-            self._read(tokens)
+            self._read(tokens, opened.snapshots.mark(reuse.kept, len(tokens), prompt.opening))
             sampler.accept(tokens)
             opened.speculation.begin(tokens, sampler, seed)
             self._write(text)
@@ -140,32 +153,37 @@ class Reply:
             opened.speculation.cut(len(opened.prefix.tokens))
             sampler.close()
 
-    def _prompt(self) -> tuple[list[int], ReplyText]:
-        """The prompt's tokens, and what turns those of the reply into text."""
+    def _prompt(self) -> tuple[Prompt, ReplyText]:
+        """The prompt, and what turns the tokens of the reply into text."""
         form, messages = self._opened.format, self._job.messages
         if self._job.go_on:
-            begun = form.go_on(messages[:-1], messages[-1], self._opened.prefix.last)
+            begun = form.go_on(messages[:-1], messages[-1], self._opened.snapshots.last(self._job.chat))
             words = "with the tokens it wrote" if begun.exact else "with its text read again"
             self._log.info("reply %d: goes on %s", self._job.reply_id, words)
-            return begun.tokens, begun.text
+            return Prompt("", begun.tokens, begun.text.thinking, history=len(begun.tokens) - 1), begun.text
         prompt = form.prompt(messages)
-        return prompt.tokens, form.reply(thinking=prompt.thinking)
+        return prompt, form.reply(thinking=prompt.thinking)
 
-    def _read(self, tokens: list[int]) -> None:
-        """Evaluates the prompt after its reused part, batch by batch."""
+    def _read(self, tokens: list[int], mark: int) -> None:
+        """Evaluates the prompt after its reused part, batch by batch; a batch ends at `mark`."""
         opened = self._opened
         opened.tier.set_phase(opened.core.PHASE_PROMPT, ram_for_core())
         total = len(tokens) - self._reused
         self._prompt_begun = time.monotonic()
         self._prompt_total = total
         self._hooks.emit(PromptProgress(self._job.reply_id, 0, total))
-        for start in range(self._reused, len(tokens), opened.context.batch):
-            part = tokens[start : start + opened.context.batch]
+        start = self._reused
+        while start < len(tokens):
+            end = min(len(tokens), start + opened.context.batch)
+            end = mark if start < mark < end else end
+            part = tokens[start:end]
+            start = end
             self._batch_tokens = len(part)
             opened.prepare(len(part))
             self._decode(part)
             self._batch_tokens = 0
             self.prompt_read += len(part)
+            opened.snapshots.passed(mark)
             self._prompt_end = time.monotonic()
             if progress := self.progress():
                 self._hooks.emit(progress)
@@ -271,6 +289,7 @@ class Reply:
         except opened.core.Error as error:
             self._log.error("verify: %s", error)
             opened.prefix.clear()
+            opened.snapshots.distrust()
             found = str(error).partition("; the slot's history:")[0]
             raise UserError(f"The expert cache is not what the file says: {found}; open the model again.") from error
 

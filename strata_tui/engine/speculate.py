@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ..errors import UserError
 from . import llama
 from .counters import DraftCounters
+from .llama_state import State
 from .modes import Drafting, SwitchState
 from .options import EngineOptions
 from .sampler import Sampler
@@ -62,7 +63,7 @@ class Speculation:
         """`no_heads`: why `heads` is None. `outputs`: rows of one decode that `heads` may give logits for."""
         self._core, self._target = core, target
         self._native = core.Speculator(target.ptr, heads.ptr if heads is not None else 0, outputs, tier)
-        self._has_heads, self._no_heads = heads is not None, no_heads
+        self._heads, self._has_heads, self._no_heads = heads, heads is not None, no_heads
         self._min_p, self._looks_up = options.draft_min_p, options.lookup
         self._mode = Drafting.AUTO
         self._gate = Gate()
@@ -98,6 +99,25 @@ class Speculation:
     def cut(self, position: int) -> None:
         """The memory was cut to `position` tokens."""
         self._native.cut(position)
+
+    def settled(self, position: int) -> tuple[State, bytes] | None:
+        """Of drafting behind `position` tokens, for `resume`: the heads' memory and a hidden row. None without heads,
+        and where they do not know these tokens. Raises MemoryError."""
+        if self._heads is None or (carry := self._native.settle(position)) is None:
+            return None
+        memory = self._heads.state()
+        return None if memory is None else (memory, carry)
+
+    def resume(self, position: int, state: tuple[State, bytes] | None) -> None:
+        """The memory was given a snapshot of `position` tokens, with this state of drafting, or with none."""
+        self._native.cut(0)
+        if self._heads is None or state is None:
+            return
+        memory, carry = state
+        if self._heads.set_state(memory) and self._heads.pos_max() == position - 1:
+            self._native.resume(position, carry)
+        else:
+            self._heads.clear()
 
     def first(self) -> int:
         """The reply's first token, from the prompt's last logits. Raises UserError."""

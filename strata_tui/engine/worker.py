@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from logging import Logger
 from pathlib import Path
@@ -30,6 +30,7 @@ from .modes import Modes
 from .monitor import Monitor
 from .options import EngineOptions
 from .outbox import Outbox
+from .snapshot_names import is_key
 
 if TYPE_CHECKING:
     from .opening import OpenModel  # at run time when a model is opened: it takes as long as the first frame
@@ -41,13 +42,18 @@ class _Open:
     control: LoadControl = field(default_factory=LoadControl)
 
 
+@dataclass(frozen=True)
+class _Forget:
+    chats: frozenset[str]
+
+
 class Worker:
     """Public methods may be called from any thread and return at once; the rest runs on the worker's thread."""
 
     def __init__(self, options: EngineOptions, outbox: Outbox, monitor: Monitor, log: Logger) -> None:
         self._options, self._outbox, self._monitor, self._log = options, outbox, monitor, log
         self._wake = threading.Condition()  # guards everything down to _closing
-        self._commands: deque[_Open | Job] = deque()
+        self._commands: deque[_Open | Job | _Forget] = deque()
         self._loading: _Open | None = None
         self._running: Job | None = None
         self._cancelled = False  # the running reply
@@ -78,15 +84,23 @@ class Worker:
         for command in waiting:
             self._outbox.emit(LoadFailed(f"{command.path.name} was not opened: cancelled.", cancelled=True))
 
-    def generate(self, messages: Sequence[Message], sampling: Sampling, *, go_on: bool = False) -> int:
+    def generate(self, messages: Sequence[Message], sampling: Sampling, *, go_on: bool = False, chat: str = "") -> int:
+        if chat and not is_key(chat):
+            raise ValueError(f"{chat!r} names no chat")
         with self._wake:
             self._refuse_when_closed()
-            job = Job(self._next_id, tuple(messages), sampling, go_on)
+            job = Job(self._next_id, tuple(messages), sampling, go_on, chat)
             self._next_id += 1
             self._commands.append(job)
             self._show()
             self._wake.notify()
         return job.reply_id
+
+    def forget(self, chats: Collection[str]) -> None:
+        with self._wake:
+            self._refuse_when_closed()
+            self._commands.append(_Forget(frozenset(chats)))
+            self._wake.notify()
 
     def cancel(self, reply_id: int | None = None) -> None:
         with self._wake:
@@ -138,9 +152,8 @@ class Worker:
     def _run(self) -> None:
         while True:
             with self._wake:
-                idle = self._opened is None or not self._opened.mirror.filling
                 due = self._wake.wait_for(
-                    lambda: bool(self._commands) or self._modes_changed or self._closing, None if idle else 0
+                    lambda: bool(self._commands) or self._modes_changed or self._closing, self._patience()
                 )
                 if self._closing:
                     break
@@ -152,7 +165,9 @@ class Worker:
                 self._show()
             try:
                 if not due:
-                    self._fill_mirror(whole=True)
+                    self._idle()
+                elif isinstance(command, _Forget):
+                    self._forget(command)
                 elif isinstance(command, _Open):
                     self._open(command)
                 elif isinstance(command, Job):
@@ -166,6 +181,25 @@ class Worker:
         with self._wake:
             self._state = EngineState.CLOSED
             self._show()
+
+    def _patience(self) -> float | None:
+        """Seconds without a command after which there is something to do; None: there is nothing."""
+        opened = self._opened
+        if opened is None:
+            return None
+        return 0.0 if opened.mirror.filling else opened.snapshots.wait()
+
+    def _idle(self) -> None:
+        """Nothing is asked for."""
+        opened = self._opened
+        if opened is not None and opened.snapshots.wait() == 0:
+            opened.snapshots.save()
+        else:
+            self._fill_mirror(whole=True)
+
+    def _forget(self, command: _Forget) -> None:
+        if self._opened is not None:
+            self._opened.snapshots.forget(command.chats)
 
     def _show(self) -> None:
         """Under the lock."""
@@ -245,11 +279,13 @@ class Worker:
         done = reply.run()
         with self._wake:
             self._running, self._cancelled = None, False
+            opened.tier.cancel(False)
             self._state = EngineState.IDLE
             self._show()
         self._refresh(opened)
         self._monitor.end(reply, done.stats)
         self._outbox.emit(done)
+        opened.snapshots.replied()
         opened.note_usage()
 
     def _fill_mirror(self, *, whole: bool) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from ..config import Given
 from ..engine import events as ev
 from ..engine.engine import Engine
+from ..engine.snapshot_names import chat_key
 from ..errors import UserError
 from ..parameters import Layers, checked
 from ..sessions.rows import MessageRow, Role, SessionInfo, Status
@@ -120,7 +121,8 @@ class Talk:
         session = self.stored()
         message = store.add_user_message(session, text).result()
         sampling = self.layers.sampling(model, checked(self.options))
-        reply = self.engine.generate(conversation(self.system, self.rows()), sampling)
+        key = chat_key(store.path, session)
+        reply = self.engine.generate(conversation(self.system, self.rows()), sampling, chat=key)
         row = store.begin_reply(session, message, model=model.name, params=asdict(sampling))
         written = _Written(self.lines, self.show_thinking, model.name)
         saved = time.monotonic()

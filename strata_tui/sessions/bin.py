@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+from pathlib import Path
 
+from ..engine.snapshot_names import SUFFIX, chat_key, parts_of, store_key
 from . import search
 from .claims import Claims
 
@@ -11,8 +13,10 @@ KEPT_DAYS = 30
 KEPT_SECONDS = KEPT_DAYS * 24 * 3600.0
 
 
-def empty(connection: sqlite3.Connection, claims: Claims, deleted_before: float, session: int | None = None) -> int:
-    """Removes chats deleted at or before a time, or one of them, with all their messages; how many.
+def empty(
+    connection: sqlite3.Connection, claims: Claims, deleted_before: float, session: int | None = None
+) -> list[int]:
+    """Removes chats deleted at or before a time, or one of them, with all their messages; their ids.
 
     Nothing of them is left in the file or its index. A chat that another live program has open stays.
     """
@@ -21,7 +25,7 @@ def empty(connection: sqlite3.Connection, claims: Claims, deleted_before: float,
     ).fetchall()
     gone = [key for (key,) in rows if claims.holder(connection, key) is None]
     if not gone:
-        return 0
+        return []
     for key in gone:
         connection.execute("UPDATE sessions SET leaf = NULL WHERE id = ?", (key,))
         connection.execute("DELETE FROM messages WHERE session_id = ?", (key,))
@@ -29,7 +33,24 @@ def empty(connection: sqlite3.Connection, claims: Claims, deleted_before: float,
     while search.index(connection):  # which forgets them
         pass
     search.tidy(connection)
-    return len(gone)
+    return gone
+
+
+def forget_snapshots(connection: sqlite3.Connection, folder: Path, store: Path) -> int:
+    """Removes the KV snapshots in `folder` of this store's chats that are gone for good; how many. Raises OSError.
+
+    The engine of another program may have written one after its chat was removed here, so all are looked at.
+    """
+    if not folder.is_dir():
+        return 0
+    living = {chat_key(store, key) for (key,) in connection.execute("SELECT id FROM sessions")}
+    mine, removed = store_key(store) + "-", 0
+    for path in folder.glob(f"*{SUFFIX}"):
+        named = parts_of(path.name)
+        if named is not None and named[1].startswith(mine) and named[1] not in living:
+            path.unlink(missing_ok=True)
+            removed += 1
+    return removed
 
 
 def days_left(deleted_at: float, now: float) -> int:

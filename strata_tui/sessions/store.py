@@ -8,6 +8,7 @@ run on the writer thread.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import time
@@ -18,7 +19,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from ..config import store_path
+from ..config import snapshot_dir, store_path
 from ..errors import UserError
 from ..text import clean_line
 from . import bin, search
@@ -53,6 +54,7 @@ class Store:
 
     def __init__(self, path: Path | None = None, on_error: Callable[[Exception], None] | None = None) -> None:
         self.path = path or store_path()
+        self._snapshots = snapshot_dir()
         self._instances = self.path.with_name(self.path.stem + ".instances")
         with clear_errors(self.path):
             create_file(self.path)
@@ -182,16 +184,24 @@ class Store:
         """Undoes `delete`."""
         return self._change_session(session, "deleted_at = NULL", held=False)
 
-    def empty_bin(self, older_than: float = 0.0, session: int | None = None) -> Future[int]:
-        """Removes deleted chats for good, or one of them; how many. Done on opening for those older than 30 days.
+    def empty_bin(self, older_than: float = 0.0, session: int | None = None) -> Future[list[int]]:
+        """Removes deleted chats for good, or one of them; their ids. Done on opening for those older than 30 days.
 
-        `older_than`: seconds since they were deleted.
+        `older_than`: seconds since they were deleted. Their KV snapshots on the disk go, too; an engine that holds
+        some must be told.
         """
 
-        def work(connection: sqlite3.Connection) -> int:
+        def work(connection: sqlite3.Connection) -> list[int]:
             return bin.empty(connection, self._claims, time.time() - older_than, session)
 
-        return self._write(work)
+        def forget(connection: sqlite3.Connection) -> int:
+            with contextlib.suppress(OSError):  # it is a cache, and looked through again at the next start
+                return bin.forget_snapshots(connection, self._snapshots, self.path)
+            return 0
+
+        gone = self._write(work)
+        self._write(forget)
+        return gone
 
     def claim(self, session: Ref) -> Future[int | None]:
         """Says that this program has the chat open. None, or the process number of another live one that has it.

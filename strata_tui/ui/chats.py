@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from ..engine.snapshot_names import chat_key
 from ..errors import UserError
 from ..sessions.rows import SessionInfo
 from .chat import Chat, Turn
@@ -255,7 +256,9 @@ class Chats:
 
     async def remove(self, session: int | None) -> None:
         """Removes a deleted chat for good, or all of them."""
-        await asyncio.wrap_future(self._screen.store.empty_bin(session=session))
+        store = self._screen.store
+        gone = await asyncio.wrap_future(store.empty_bin(session=session))
+        self._screen.engine.forget([chat_key(store.path, key) for key in gone])
         left = {info.id for info in await self.deleted()}
         self._deleted = [s for s in self._deleted if s in left]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
-from ..engine.counters import Counters
+from ..engine.counters import Counters, ReplyStats
 from ..engine.events import EngineState, PlanLine, Snapshot
 from ..engine.modes import SwitchState
 from ..text import clean_line
@@ -130,12 +130,29 @@ def draft_lines(snapshot: Snapshot, width: int) -> Lines:
 
 
 def context_lines(snapshot: Snapshot, width: int) -> Lines:
-    """Tokens in the context and how full it is."""
+    """Tokens in the context and how full it is; of the reply's prompt, those that were not read, and those that were
+    read again; what is kept of the chats."""
     if not snapshot.context_total:
         return [pair("tokens", f.DASH, width)]
     ratio = snapshot.context_used / snapshot.context_total
     text = f"{f.count(snapshot.context_used)} / {f.count(snapshot.context_total)}"
-    return [pair("tokens", text, width), meter(ratio, width)]
+    reply, memory = snapshot.reply, snapshot.memory
+    saved = f"RAM {f.short_size(memory.snapshots_ram)}, disk {f.short_size(memory.snapshots_disk)}"
+    return [
+        pair("tokens", text, width),
+        meter(ratio, width),
+        pair("reused", reused_text(reply), width),
+        pair("read again", f.count(reply.read_again if reply else None), width),
+        pair("KV snapshots", saved, width),
+    ]
+
+
+def reused_text(reply: ReplyStats | None) -> str:
+    """Tokens of the prompt that were not read, and from where they came, when it was not the context."""
+    if reply is None:
+        return f.DASH
+    source = " from RAM" if reply.reused_ram else " from disk" if reply.reused_disk else ""
+    return f.count(reply.reused_tokens) + source
 
 
 def switch_lines(snapshot: Snapshot, width: int) -> Lines:

@@ -14,6 +14,7 @@ from dataclasses import asdict
 
 from ..engine.engine import Engine
 from ..engine.events import FinishReason, Message, PromptProgress, ReplyDone, Sampling, TextDelta
+from ..engine.snapshot_names import chat_key
 from ..sessions.rows import Role, Status
 from ..sessions.store import Ref, Store
 from .chat import STATUS_OF, Before, Chat, RunningReply, Turn
@@ -87,7 +88,7 @@ class Replies:
             begun = bool(turn.text or turn.thinking)
             if begun:
                 messages.append(Message(Role.ASSISTANT.value, turn.text, turn.thinking))
-            run = self._run(self._engine.generate(messages, sampling, go_on=begun), chat, turn, row, shown)
+            run = self._run(self._generate(session, messages, sampling, go_on=begun), chat, turn, row, shown)
             run.before = before
             return run
 
@@ -100,11 +101,14 @@ class Replies:
             self._starting = False
 
     def _begin(self, chat: Chat, session: int, user: Turn, shown: Turn, model: str, sampling: Sampling) -> RunningReply:
-        reply = self._engine.generate(chat.messages(user), sampling)
+        reply = self._generate(session, chat.messages(user), sampling)
         row = self._store.begin_reply(session, user.ref, model=model, params=asdict(sampling))
         turn = Turn(Role.ASSISTANT, "", time.time(), live=True, status=Status.RUNNING, model=model, ref=row)
         chat.add(turn, user)
         return self._run(reply, chat, turn, row, shown)
+
+    def _generate(self, session: int, messages: list[Message], sampling: Sampling, *, go_on: bool = False) -> int:
+        return self._engine.generate(messages, sampling, go_on=go_on, chat=chat_key(self._store.path, session))
 
     def _run(self, reply: int, chat: Chat, turn: Turn, row: Ref, shown: Turn) -> RunningReply:
         now = time.monotonic()

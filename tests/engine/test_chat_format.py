@@ -66,6 +66,31 @@ def test_a_longer_talk_begins_with_the_shorter_ones_tokens(model: OtherTemplate)
     assert long[: len(short)] == short
 
 
+def test_what_was_told_before_ends_with_the_last_reply(model: OtherTemplate) -> None:
+    chat = use(model, own_template(model))
+    prompt = chat.prompt(TALK)
+    told = "".join(model.piece(t, special=True).decode() for t in prompt.tokens[: prompt.history])
+    assert told.endswith("assistant\nHi!")
+    quoted = [*TALK[:3], Message("user", "Hi! Why Hi!?")]
+    assert chat.prompt(quoted).history == prompt.history, "the message that quotes it is new"
+    assert chat.prompt(TALK[:2]).history == 0
+    changed = use(model, "{% for m in messages %}[{{ m.content | upper }}]{% endfor %}")
+    assert changed.prompt(TALK).history == 0, "its text is not to be found"
+
+
+@pytest.mark.parametrize("opened", ["<think>\n", "<think>\n\n</think>\n\n", "\n[THINK]", ""])
+def test_the_next_prompt_begins_with_all_but_the_opened_thinking(opened: str, model: OtherTemplate) -> None:
+    turns = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    turns += "{# knows [/THINK], too #}"
+    chat = use(model, turns + "{% if add_generation_prompt %}<|im_start|>assistant\n" + opened + "{% endif %}")
+    first = chat.prompt(TALK)
+    second = chat.prompt([*TALK, Message("assistant", "Because."), Message("user", "And?")])
+    assert (first.opening > 0) == bool(opened)
+    assert first.opening < 16
+    shared = len(first.tokens) - first.opening
+    assert second.tokens[:shared] == first.tokens[:shared]
+
+
 def test_no_template_means_the_plain_format_and_a_notice(model: OtherTemplate) -> None:
     chat = use(model, None)
     assert "no chat template" in chat.take_notices()[0]

@@ -218,6 +218,39 @@ def test_after_a_cut_drafts_go_on(tiny_model: TinyModel) -> None:
         sampler.close()
 
 
+def test_drafting_resumes_with_the_row_that_it_was_saved_with(tiny_model: TinyModel) -> None:
+    with opened(tiny_model("glm4moe")) as o:
+        prompt = o.model.tokenize(PROMPT)
+        sampler = o.start(prompt, GREEDY)
+        for _ in range(70):  # more than the rows that may wait
+            o.round(nothing)
+        position, pending = o.position, o.text[-1]
+        assert o.spec.settle(position + 1) is None, "so many tokens are not there"
+        carry = o.spec.settle(position)
+        assert carry is not None
+
+        def draft() -> tuple[int, float] | None:
+            found = o.spec.draft(pending, position, True)
+            o.spec.cut(position)  # the row in front of what comes is not known now
+            return found
+
+        expected = draft()
+        without = draft()
+        o.spec.resume(position, carry)
+        again = draft()
+        assert expected is not None
+        assert expected == again != without
+        with pytest.raises(ValueError, match="of another size"):
+            o.spec.resume(position, carry[:-4])
+        sampler.close()
+    with opened(tiny_model("qwen3moe")) as o:
+        sampler = o.start(o.model.tokenize(PROMPT), GREEDY)
+        assert o.spec.settle(o.position) is None, "there are no heads"
+        with pytest.raises(ValueError, match="no heads"):
+            o.spec.resume(1, carry)
+        sampler.close()
+
+
 def test_nonsense_is_refused(tiny_model: TinyModel) -> None:
     with opened(tiny_model("qwen3moe")) as o:
         with pytest.raises(native.load().Error, match="no reply was begun"):

@@ -143,7 +143,11 @@ GUARDS = [
         "s >= 0 && r->group[s] == r->current",
         "0",
         "test_residency",
-        ("residency-claims while a slot is left", "residency-spares the running group", "r->state[s] != ST_SLOT_LOADING"),
+        (
+            "residency-claims while a slot is left",
+            "residency-spares the running group",
+            "r->state[s] != ST_SLOT_LOADING",
+        ),
     ),
     Guard(
         "a use marks the slot for the running group",

@@ -20,7 +20,13 @@ import guards_window
 import pure_parts
 from guards import Guard
 
-GUARDS = [*guards_slots.GUARDS, *guards_window.GUARDS, *guards_stream.GUARDS, *guards_flow.GUARDS, *guards_threads.GUARDS]
+GUARDS = [
+    *guards_slots.GUARDS,
+    *guards_window.GUARDS,
+    *guards_stream.GUARDS,
+    *guards_flow.GUARDS,
+    *guards_threads.GUARDS,
+]
 FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-g", "-O0", "-pthread"]  # no -Werror: what lost its use may stay behind
 STEPS = {
     "test_residency": 50_000,

@@ -20,6 +20,9 @@ from strata_tui.sessions.store import Store
 STATS = ReplyStats(
     prompt_tokens=30,
     reused_tokens=10,
+    reused_ram=10,
+    reused_disk=0,
+    read_again=3,
     reply_tokens=21,
     prompt_seconds=0.5,
     first_token_seconds=0.625,
@@ -44,6 +47,9 @@ def test_markdown(store: Store) -> None:
     branch = [replace(m, created=60.0, id=n) for n, m in enumerate(branch, 1)]
     numbers = """    prompt_tokens: 30
     reused_tokens: 10
+    reused_from_ram: 10
+    reused_from_disk: 0
+    read_again_tokens: 3
     reply_tokens: 21
     prompt_tokens_per_second: 40.0
     tokens_per_second: 10.0

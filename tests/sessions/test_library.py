@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from strata_tui.config import snapshot_dir
+from strata_tui.engine.snapshot_names import chat_key, file_name
 from strata_tui.errors import UserError
 from strata_tui.sessions import bin
 from strata_tui.sessions.portable import portable
@@ -115,8 +117,8 @@ def test_the_bin_is_emptied_and_nothing_is_left(store: Store, path: Path) -> Non
     store.add_user_message(gone, "quagga " * 500).result()
     store.search("quagga")
     store.delete(gone).result()
-    assert store.empty_bin().result() == 1
-    assert store.empty_bin().result() == 0
+    assert store.empty_bin().result() == [gone]
+    assert store.empty_bin().result() == []
     assert store.list_sessions(deleted=True) == []
     with pytest.raises(UserError, match="no chat"):
         store.session(gone)
@@ -133,8 +135,8 @@ def test_one_chat_can_be_removed_alone(store: Store) -> None:
     one, two, alive = titled(store, "one", "two", "alive")
     store.delete(one)
     store.delete(two).result()
-    assert store.empty_bin(session=alive).result() == 0
-    assert store.empty_bin(session=one).result() == 1
+    assert store.empty_bin(session=alive).result() == []
+    assert store.empty_bin(session=one).result() == [one]
     assert [s.id for s in store.list_sessions(deleted=True)] == [two]
     assert [s.id for s in store.list_sessions()] == [alive]
 
@@ -220,8 +222,35 @@ def test_the_bin_keeps_what_is_open_elsewhere(path: Path) -> None:
         [chat] = titled(one, "a")
         one.delete(chat)
         one.claim(chat).result()
-        assert two.empty_bin().result() == 0
+        assert two.empty_bin().result() == []
         one.release(chat).result()
-        assert two.empty_bin().result() == 1
+        assert two.empty_bin().result() == [chat]
         with pytest.raises(UserError, match="no chat"):
             one.claim(chat).result()
+
+
+def test_kv_snapshots_go_with_their_chats(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the disk, whatever model they are of; others' files stay."""
+    monkeypatch.setenv("STRATA_TUI_CACHE", str(tmp_path / "cache"))
+    folder = snapshot_dir()
+    folder.mkdir(parents=True)
+    one, other = "0123456789abcdef", "fedcba9876543210"
+
+    def put(*names: str) -> None:
+        for name in names:
+            (folder / name).write_bytes(b"x")
+
+    with Store(path) as store:
+        keep, gone = titled(store, "keep", "gone")
+        elsewhere = chat_key(tmp_path / "other.sqlite3", gone)
+        staying = {file_name(one, chat_key(path, keep)), file_name(one, elsewhere), "notes.txt", "strange.kv"}
+        put(*staying, *(file_name(i, chat_key(path, gone)) for i in (one, other)))
+        store.delete(gone).result()
+        assert len(list(folder.iterdir())) == 6, "a deleted chat can be brought back"
+        store.empty_bin().result()
+        store.flush()
+        assert {f.name for f in folder.iterdir()} == staying
+    put(file_name(one, chat_key(path, gone)))  # another program still had the chat in RAM
+    with Store(path) as store:
+        store.flush()
+        assert {f.name for f in folder.iterdir()} == staying

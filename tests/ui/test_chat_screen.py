@@ -52,11 +52,11 @@ async def test_the_message_is_on_disk_before_the_engine_sees_it(start: Start, mo
         found: list[str] = []
         generate = run.engine.generate
 
-        def spying(*args: object) -> int:
+        def spying(*args: object, **named: object) -> int:
             with sqlite3.connect(run.options.store) as other:
                 found.extend(t for (t,) in other.execute("SELECT text FROM messages"))
             other.close()
-            return generate(*args)  # type: ignore[arg-type]
+            return generate(*args, **named)  # type: ignore[arg-type]
 
         monkeypatch.setattr(run.engine, "generate", spying)
         await run.say("is this kept?")

@@ -16,8 +16,10 @@ CPU = MemoryReport("CPU", False, None, None, GIB, GIB, 5 * GIB, 10, 240, 720, 0,
 ON = SwitchState("auto", "on", "auto: on, 1.0 GiB page-locked")
 RAM = SwitchState("auto", "ram", "auto: ram, 98 % of sampled pages cached")
 REPLY = ReplyStats(
-    prompt_tokens=100,
-    reused_tokens=20,
+    prompt_tokens=1280,
+    reused_tokens=1200,
+    reused_ram=1200,
+    read_again=12,
     reply_tokens=11,
     prompt_seconds=0.5,
     first_token_seconds=0.94,
@@ -64,12 +66,27 @@ def test_numbers_of_a_gpu() -> None:
     assert line("decode", shown) == "decode 18.3 tok/s"
     assert line("first token", shown) == "first token 0.94 s"
     assert line("tokens", shown) == "tokens 6 712 / 16 384"
+    assert line("reused", shown) == "reused 1 200 from RAM"
+    assert line("read again", shown) == "read again 12"
     assert "40 %" in shown and "87 %" in shown
 
 
 def test_a_finished_reply_shows_its_mean_and_not_the_last_second() -> None:
     shown = text(replace(LIVE, state=EngineState.IDLE))
     assert line("decode", shown) == "decode 5.0 tok/s"
+
+
+def test_where_reused_tokens_come_from() -> None:
+    for reply, expected in (
+        (replace(REPLY, reused_ram=0, reused_disk=1200), "1 200 from disk"),
+        (replace(REPLY, reused_ram=0, reused_disk=0), "1 200"),
+        (replace(REPLY, reused_ram=None), "1 200"),
+        (None, DASH),
+    ):
+        assert line("reused", text(replace(LIVE, reply=reply))) == f"reused {expected}"
+    assert line("read again", text(replace(LIVE, reply=replace(REPLY, read_again=None)))) == f"read again {DASH}"
+    memory = replace(GPU, snapshots_ram=105 << 20, snapshots_disk=5 << 29)
+    assert line("KV snapshots", text(replace(LIVE, memory=memory))) == "KV snapshots RAM 105M, disk 2.5G"
 
 
 def test_without_a_gpu_it_says_so() -> None:

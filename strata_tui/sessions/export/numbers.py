@@ -22,6 +22,9 @@ def numbers_of(message: MessageRow) -> dict[str, object]:
     return head | {
         "prompt_tokens": stats.prompt_tokens,
         "reused_tokens": stats.reused_tokens,
+        "reused_from_ram": stats.reused_ram,
+        "reused_from_disk": stats.reused_disk,
+        "read_again_tokens": stats.read_again,
         "reply_tokens": stats.reply_tokens,
         "prompt_tokens_per_second": _rounded(stats.prompt_rate, 2),
         "tokens_per_second": _rounded(stats.decode_rate, 2),

@@ -110,7 +110,8 @@ def _numbers(message: MessageRow) -> str:
 
     return " · ".join(
         [
-            f"{shown('prompt_tokens', 'd')} prompt tokens ({shown('reused_tokens', 'd')} reused)",
+            f"{shown('prompt_tokens', 'd')} prompt tokens ({shown('reused_tokens', 'd')} reused, "
+            f"{shown('read_again_tokens', 'd')} read again)",
             f"{shown('reply_tokens', 'd')} tokens",
             shown("tokens_per_second", ".1f", " tok/s"),
             f"first {shown('first_token_seconds', '.2f', ' s')}",
