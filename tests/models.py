@@ -125,10 +125,10 @@ class TinyWriter:
     def norm(self, name: str, size: int = WIDTH) -> None:
         self.raw(name, 1 + 0.1 * self.rng.standard_normal(size, np.float32))
 
-    def head(self, kind: Q = Q.Q8_0) -> None:
+    def head(self, kind: Q = Q.Q8_0, gain: float = 3.0) -> None:
         self.raw("token_embd.weight", self.rng.standard_normal((self.n_vocab, WIDTH), np.float32), Q.F16)
         self.norm("output_norm.weight")
-        self.random("output.weight", self.n_vocab, WIDTH, kind=kind, gain=3.0)
+        self.random("output.weight", self.n_vocab, WIDTH, kind=kind, gain=gain)
 
     def attention(
         self, b: str, *, kv_heads: int = 2, qk_norm: bool = False, bias: bool = False, q_gain: int = 1

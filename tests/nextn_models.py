@@ -60,7 +60,7 @@ def hy_v3(path: Path, *, seed: int = 0, layers: int = 2, heads: int = 3, dense: 
     t = TinyWriter(path, "hy_v3", seed, n_vocab=n_vocab)
     t.common(layers=layers + heads)
     t.moe(expert_weights_norm=True, nextn_predict_layers=heads)
-    t.head()
+    t.head(gain=1.0 if n_vocab else 3.0)  # of ten tokens, none is to be all but certain
     for layer in range(layers + heads):
         b = f"blk.{layer}."
         t.norm(b + "attn_norm.weight")

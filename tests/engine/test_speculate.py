@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,7 +10,6 @@ from model_fixtures import TinyModel
 from speculating import GREEDY, Drafter, Open, heads, nothing, opened, right, wrong
 
 from strata_tui.engine import llama, native
-from strata_tui.engine.sampler import Sampler
 from strata_tui.engine.sampling import Resolved
 
 PROMPT = "the people of water said that their expert could find a long way"
@@ -261,83 +258,3 @@ def test_nonsense_is_refused(tiny_model: TinyModel) -> None:
                 o.spec.step(1, o.position, drafts)
         assert o.spec.draft(1, o.position, True) is None, "no heads"
         sampler.close()
-
-
-FULL = Resolved(temperature=1.6, top_k=8, top_p=0.95, min_p=0.02, repeat_penalty=1.3)
-DRAWS = int(os.environ.get("STRATA_DRAWS", "1500"))  # a long run: 100000
-CONTEXT = [1, 2, 3, 4, 5, 6, 7, 3, 1]
-
-
-@pytest.mark.parametrize("kind", ["heads", "guesses", "left out", "proposals"])
-def test_sampled_tokens_have_the_targets_distribution(kind: str, tiny_model: TinyModel) -> None:
-    """Pairs of tokens behind one text, with drafts and without: a chi-square test finds no difference."""
-    with opened(tiny_model("ten_tokens")) as o:
-        o.start(CONTEXT[:-1], FULL).close()
-        plain, drafted = _pairs(o, "nothing", 0), _pairs(o, kind, DRAWS)
-        p = _same(plain, drafted)
-        print(f"{kind}: {DRAWS} pairs each, {np.count_nonzero(plain)} kinds of pairs, p = {p:.3f}")
-        assert np.count_nonzero(plain) > 8
-        assert p > 1e-4
-
-
-def test_the_test_of_distributions_sees_a_difference(tiny_model: TinyModel) -> None:
-    """A drafter that lies about what it drew from gets too much of it accepted."""
-    with opened(tiny_model("ten_tokens")) as o:
-        o.start(CONTEXT[:-1], FULL).close()
-        assert _same(_pairs(o, "nothing", 0), _pairs(o, "lies", DRAWS)) < 1e-6
-
-
-def _pairs(o: Open, kind: str, first_seed: int) -> np.ndarray:
-    """How often each pair of tokens followed CONTEXT, in DRAWS draws."""
-    n = o.model.n_vocab
-    rng = np.random.default_rng(first_seed)
-    table = np.zeros((n, n), np.int64)
-    for seed in range(first_seed, first_seed + DRAWS):
-        assert o.context.remove_from(len(CONTEXT) - 1)
-        o.spec.cut(len(CONTEXT) - 1)
-        sampler = Sampler(o.model, FULL)
-        sampler.accept(CONTEXT)
-        o.spec.begin(sampler.address, sampler.greedy, seed)
-        o.text = list(CONTEXT)
-        while len(o.text) < len(CONTEXT) + 2:
-            _draw(o, kind, rng)
-        table[o.text[len(CONTEXT)], o.text[len(CONTEXT) + 1]] += 1
-        o.spec.end()
-        sampler.close()
-    return table
-
-
-def _draw(o: Open, kind: str, rng: np.random.Generator) -> None:
-    n, pending, position = o.model.n_vocab, o.text[-1], o.position
-    drafts: list[int] = []
-    proposals = None
-    if kind == "heads":
-        drafts = list(heads(2)(o, pending))
-    elif kind == "guesses":
-        drafts = rng.integers(n, size=2).tolist()
-    elif kind == "left out":  # by top-k: never right
-        drafts = [0, 0]
-    elif kind != "nothing":
-        q = rng.dirichlet(np.full(n, 0.5))
-        drafts = [int(rng.choice(n, p=q))]
-        if kind == "lies":
-            q = np.full(n, 1e-3)
-        proposals = [list(enumerate(q.tolist()))]
-    status, tokens = o.spec.step(pending, position, drafts, proposals, own=kind == "heads")
-    assert status == 0
-    o.text += tokens
-
-
-def _same(a: np.ndarray, b: np.ndarray) -> float:
-    """p of Pearson's chi-square test that two tables of counts come from one distribution; rare cells are joined."""
-    a, b = a.ravel(), b.ravel()
-    rare = a + b < 10
-    if rare.any():
-        a, b = np.append(a[~rare], a[rare].sum()), np.append(b[~rare], b[rare].sum())
-    expected = (a + b) / 2
-    used = expected > 0
-    statistic = float((((a - b)[used] ** 2) / (2 * expected[used])).sum())
-    freedom = int(used.sum()) - 1
-    # Wilson and Hilferty's normal approximation
-    z = ((statistic / freedom) ** (1 / 3) - (1 - 2 / (9 * freedom))) / math.sqrt(2 / (9 * freedom))
-    return 0.5 * math.erfc(z / math.sqrt(2))
