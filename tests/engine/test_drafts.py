@@ -53,12 +53,12 @@ def test_a_context_that_fills(tiny_model: TinyModel) -> None:
     assert answer.text == fresh(tiny_model("glm4moe_echo"), [TURN], sampling, modes=OFF, context=256)
 
 
-def test_150_mixed_turns_end_as_a_fresh_run_does(tiny_model: TinyModel) -> None:
-    """Edits, regenerations, cancels, other conversations, switches turned on the way."""
+def test_cancels_and_switches_at_any_time_leave_no_trace(tiny_model: TinyModel) -> None:
+    """From another thread than the one that decodes. (Turns of all kinds: test_drafts_turns.py.)"""
     rng = random.Random(3)
     path = tiny_model("glm4moe_echo")
     with talk(path, modes=ALWAYS, context=512) as session:
-        for turn in range(150):
+        for _ in range(60):
             conversation = [TURN[: rng.randrange(8, 60)] for _ in range(rng.choice((1, 1, 3)))]
             if rng.random() < 0.2:
                 session.engine.set_modes(Modes(draft=rng.choice(list(Drafting))))
@@ -69,7 +69,6 @@ def test_150_mixed_turns_end_as_a_fresh_run_does(tiny_model: TinyModel) -> None:
                     session.wait(lambda e: isinstance(e, TextDelta))
                 session.engine.cancel(reply)
             assert session.answer(reply).reason in (FinishReason.LENGTH, FinishReason.STOP, FinishReason.CANCELLED)
-            assert turn < 150
         session.engine.set_modes(ALWAYS)
         last = session.ask(*conversation, sampling=LONG)
     with talk(path, modes=ALWAYS, context=512) as session:

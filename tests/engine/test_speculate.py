@@ -10,6 +10,7 @@ from model_fixtures import TinyModel
 from speculating import GREEDY, Drafter, Open, heads, nothing, opened, right, wrong
 
 from strata_tui.engine import llama, native
+from strata_tui.engine.sampler import Sampler
 from strata_tui.engine.sampling import Resolved
 
 PROMPT = "the people of water said that their expert could find a long way"
@@ -246,6 +247,38 @@ def test_drafting_resumes_with_the_row_that_it_was_saved_with(tiny_model: TinyMo
         with pytest.raises(ValueError, match="no heads"):
             o.spec.resume(1, carry)
         sampler.close()
+
+
+@pytest.mark.parametrize("name", ["glm4moe", "hy_v3", "deepseek2_nextn"])
+@pytest.mark.parametrize("rounds", [0, 1, 70])
+def test_what_was_taken_back_leaves_no_trace_in_drafts(name: str, rounds: int, tiny_model: TinyModel) -> None:
+    """Another text behind the same beginning, written with drafts or without (so that its pairs wait), then cut off."""
+    with opened(tiny_model(name), context=512) as o:
+        prompt, more = o.model.tokenize(PROMPT), o.model.tokenize("what did the first expert write")
+        seen = []
+        for other in ("they said no", "a long day"):
+            sampler = o.start([*prompt, *o.model.tokenize(other)], GREEDY)
+            for i in range(rounds):
+                o.round(nothing if i % 3 else heads(3))
+            o.spec.end()
+            sampler.close()
+            keep = len(prompt)
+            assert o.context.remove_from(keep)
+            o.spec.cut(keep)
+            assert o.context.decode(more, keep) == llama.OK
+            assert o.spec.observe(more, keep) == 0
+            sampler = Sampler(o.model, GREEDY)
+            sampler.accept([*prompt, *more])
+            o.spec.begin(sampler.address, sampler.greedy, 0)
+            o.text = [*prompt, *more, 40]
+            windows = len(o.windows)
+            for _ in range(4):
+                o.round(heads(4))
+            seen.append(o.windows[windows:])
+            o.spec.end()
+            sampler.close()
+        assert seen[0] == seen[1]
+        assert any(len(window) > 2 for _, window, _ in seen[0])
 
 
 def test_nonsense_is_refused(tiny_model: TinyModel) -> None:
