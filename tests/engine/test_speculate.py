@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 
 import numpy as np
 import pytest
 from model_fixtures import TinyModel
+from nextn_reference import Reference
 from speculating import GREEDY, Drafter, Open, heads, nothing, opened, right, wrong
 
 from strata_tui.engine import llama, native
@@ -64,26 +66,42 @@ def test_snapshots_take_back_what_a_replay_would(name: str, kept: int, tiny_mode
 
 @pytest.mark.parametrize("outputs", [1, 5])
 @pytest.mark.parametrize("name", HEADS)
-def test_a_draft_depends_on_the_text_alone(name: str, outputs: int, tiny_model: TinyModel) -> None:
+def test_drafts_are_what_the_heads_say(name: str, outputs: int, tiny_model: TinyModel) -> None:
     """Whether pairs of token and hidden row waited for the heads, and how many, or the text was just read as a prompt."""
-    with opened(tiny_model(name), outputs=outputs) as o:
+    with opened(tiny_model(name), outputs=outputs) as o, closing(Reference(o)) as reference:
         prompt = o.model.tokenize(PROMPT)
-        o.write(prompt, 24, nothing)
+        o.write(prompt, 32, nothing)
         text = list(o.text)
 
-        def some(o: Open, pending: int) -> list[int]:  # drafts of the heads, now and then, behind accepted ones
+        def some(o: Open, pending: int) -> Sequence[int]:  # drafts of the heads, behind tokens that came without
             at = len(o.text) - len(prompt)
-            return list(heads(4)(o, pending)) if at % 3 == 0 else right(text, at % 5)(o, pending)
+            return heads(4)(o, pending) if at % 3 == 0 else right(text, at % 5)(o, pending)
 
-        o.write(prompt, 20, some)
+        o.write(prompt, 28, some)
         own = [(position, window) for position, window, _ in o.windows if (position + 1 - len(prompt)) % 3 == 0]
         assert any(len(window) > 2 for _, window in own), "some drafts were drawn from drafts"
         for position, window in own:
-            sampler = o.start(text[:position], GREEDY)
-            o.text = text[: position + 1]
-            assert [window[0], *heads(4)(o, window[0])] == window
-            o.spec.end()
-            sampler.close()
+            assert reference.draft(text[: position + 1], 4) == window[1:]
+
+
+@pytest.mark.parametrize("name", ["glm4moe", "hy_v3"])
+@pytest.mark.parametrize(("back", "drafted"), [(3, False), (9, False), (1, True), (3, True), (17, True)])
+def test_drafts_behind_a_cut(name: str, back: int, drafted: bool, tiny_model: TinyModel) -> None:
+    """Back into what the heads have read, where no hidden row is known any more, or into what still waits for them."""
+    with opened(tiny_model(name)) as o, closing(Reference(o)) as reference:
+        prompt = o.model.tokenize(PROMPT)
+        sampler = o.start(prompt, GREEDY)
+        while len(o.text) < len(prompt) + 12:
+            o.round(heads(2) if drafted else nothing)
+        keep = len(o.text) - 1 - back
+        assert keep > 4
+        assert o.context.remove_from(keep)
+        o.spec.cut(keep)
+        o.text = [*o.text[:keep], 40]
+        o.round(heads(4))
+        text, drafts = o.text[: keep + 1], o.windows[-1][1][1:]
+        assert drafts == reference.draft(text, 4, known=not drafted)
+        sampler.close()
 
 
 @pytest.mark.parametrize("name", ["qwen3moe", "qwen3next"])
