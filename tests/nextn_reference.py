@@ -35,7 +35,7 @@ class Reference:
         self._context.close()
 
     def draft(self, text: Sequence[int], most: int, *, known: bool = True) -> list[int]:
-        """Up to `most` tokens behind `text`. `known`: whether the hidden row in front of its last token is; else zeros."""
+        """Up to `most` tokens behind `text`. `known`: whether the hidden row in front of its end is; else zeros."""
         rows = self._hidden(text[:-1])
         if not known:
             rows[-1] = 0

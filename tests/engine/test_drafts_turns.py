@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import random
 from collections import Counter
@@ -12,12 +11,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from model_fixtures import TinyModel
+from speculating import memory_hash
 from talk import messages
 
-from strata_tui.engine import llama
 from strata_tui.engine.counters import DraftCounters
 from strata_tui.engine.events import Event, FinishReason, Sampling, TextDelta
 from strata_tui.engine.job import Hooks, Job
@@ -96,15 +94,6 @@ class Talk:
         assert done.stats.context_used == len(known)
         return "".join(e.text for e in events if isinstance(e, TextDelta)), done.reason
 
-    def state(self) -> str:
-        """A hash of the sequence's memory: KV cells and recurrent states."""
-        lib, ptr = llama.library(), self.model.context.ptr
-        size = lib.llama_state_seq_get_size(ptr, 0)
-        data = np.zeros(size, np.uint8)
-        pointer = data.ctypes.data_as(llama.ctypes.POINTER(llama.ctypes.c_uint8))
-        assert lib.llama_state_seq_get_data(ptr, pointer, size, 0) == size
-        return hashlib.sha256(data.tobytes()).hexdigest()
-
     def drafts(self) -> DraftCounters:
         return self.model.speculation.counters()
 
@@ -181,12 +170,12 @@ def test_150_mixed_turns_end_as_a_fresh_run_does(name: str, tiny_model: TinyMode
         last = [TURN, "and they said", ECHO]
         sampling = Sampling(temperature=0, repeat_penalty=1.0, max_tokens=64)
         text, _ = talk.ask(last, sampling)
-        tokens, state, drafted = list(talk.model.prefix.tokens), talk.state(), talk.drafts() - drafts
+        tokens, state, drafted = list(talk.model.prefix.tokens), memory_hash(talk.model.context), talk.drafts() - drafts
         read_whole = talk.model.model.has_state  # else a part of it was in the memory, and heads begin in the middle
     with opened(path, heads) as alone:
         assert alone.ask(last, sampling)[0] == text
         assert alone.model.prefix.tokens == tokens
-        assert alone.state() == state
+        assert memory_hash(alone.model.context) == state
         once = alone.drafts()
         assert (once.offered, once.accepted) == (drafted.offered, drafted.accepted) or not read_whole
     with opened(path, heads, Modes(draft=Drafting.OFF)) as plain:

@@ -67,7 +67,7 @@ def test_snapshots_take_back_what_a_replay_would(name: str, kept: int, tiny_mode
 @pytest.mark.parametrize("outputs", [1, 5])
 @pytest.mark.parametrize("name", HEADS)
 def test_drafts_are_what_the_heads_say(name: str, outputs: int, tiny_model: TinyModel) -> None:
-    """Whether pairs of token and hidden row waited for the heads, and how many, or the text was just read as a prompt."""
+    """However many pairs of token and hidden row waited for them, or none: the text was just read as a prompt."""
     with opened(tiny_model(name), outputs=outputs) as o, closing(Reference(o)) as reference:
         prompt = o.model.tokenize(PROMPT)
         o.write(prompt, 32, nothing)

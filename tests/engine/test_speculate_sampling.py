@@ -1,4 +1,4 @@
-"""Windows of drafts, sampled: the tokens have the target's distribution whatever is drafted and however it is verified."""
+"""Windows of drafts, sampled: tokens have the target's distribution whatever is drafted, however it is verified."""
 
 from __future__ import annotations
 
@@ -169,8 +169,9 @@ def _chain(o: Open, text: list[int], logits: llama.Logits) -> Table:
     left = np.full(len(logits), -np.inf)
     for item in array.data[: array.size]:
         left[item.id] = item.logit
-    weights: Table = np.exp(left - left.max())
-    return weights / weights.sum()
+    weights = np.exp(left - left.max())
+    found: Table = weights / weights.sum()
+    return found
 
 
 def _fits(found: Table, exact: Table) -> float:
