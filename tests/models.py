@@ -166,10 +166,10 @@ class TinyWriter:
         self.random(f"{b}ffn_up{suffix}.weight", ff, WIDTH, kind=kind)
         self.random(f"{b}ffn_down{suffix}.weight", WIDTH, ff, kind=kind, gain=_RESIDUAL)
 
-    def nextn(self, layer: int, *, echo: bool = False, norm: bool = True) -> None:
+    def nextn(self, layer: int, *, echo: bool = False, broken: bool = False) -> None:
         """What a NextN block has beside a layer's own tensors. Its drafts are noise; with `echo` they are often right
         where the model itself has few layers: the block gives its head the last token's embedding, which is most of
-        what the model's own head gets. `norm`: with a norm of its own in front of its head.
+        what the model's own head gets. `broken`: its head gets no numbers.
         """
         b = f"blk.{layer}.nextn."
         if echo:
@@ -177,8 +177,8 @@ class TinyWriter:
             self.raw(b + "eh_proj.weight", np.hstack([own, 0.1 * np.eye(WIDTH)]).astype(np.float32))
         else:
             self.random(b + "eh_proj.weight", WIDTH, 2 * WIDTH)
-        for name in ("enorm", "hnorm", "shared_head_norm") if norm else ("enorm", "hnorm"):
-            self.raw(f"{b}{name}.weight", np.ones(WIDTH, np.float32))
+        for name in ("enorm", "hnorm", "shared_head_norm"):
+            self.raw(f"{b}{name}.weight", np.full(WIDTH, np.nan if broken and name == "shared_head_norm" else 1.0))
 
     def close(self) -> Path:
         self.path.parent.mkdir(parents=True, exist_ok=True)

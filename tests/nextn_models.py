@@ -10,9 +10,9 @@ from gguf import GGMLQuantizationType as Q
 from models import EXPERTS, LAYERS, WIDTH, Builder, TinyWriter, deepseek2, hybrid
 
 
-def glm4moe(path: Path, *, seed: int = 0, layers: int = LAYERS, echo: bool = False, n_vocab: int = 0) -> Path:
-    """With a NextN block behind its layers."""
-    t = TinyWriter(path, "glm4moe", seed, n_vocab=n_vocab)
+def glm4moe(path: Path, *, seed: int = 0, layers: int = LAYERS, echo: bool = False, broken: bool = False) -> Path:
+    """With a NextN block behind its layers; `broken`: of numbers that are none."""
+    t = TinyWriter(path, "glm4moe", seed)
     t.common(layers=layers + 1)
     t.moe(
         expert_shared_count=1,
@@ -31,13 +31,18 @@ def glm4moe(path: Path, *, seed: int = 0, layers: int = LAYERS, echo: bool = Fal
         t.raw(b + "exp_probs_b.bias", 0.02 * t.rng.standard_normal(EXPERTS, np.float32))
         t.experts(b, Q.Q4_0, Q.Q4_0)
         t.shared_expert(b)
-    t.nextn(layers, echo=echo)
+    t.nextn(layers, echo=echo, broken=broken)
     return t.close()
 
 
 def glm4moe_echo(path: Path, *, seed: int = 0) -> Path:
     """As glm4moe, with a NextN block that often says what the model says."""
     return glm4moe(path, seed=seed, layers=1, echo=True)
+
+
+def glm4moe_nan(path: Path) -> Path:
+    """As glm4moe, with a NextN block that gives no numbers."""
+    return glm4moe(path, broken=True)
 
 
 def deepseek2_nextn(path: Path) -> Path:
@@ -108,6 +113,7 @@ def ten_tokens(path: Path) -> Path:
 NEXTN_MODELS: dict[str, Builder] = {
     "glm4moe": glm4moe,
     "glm4moe_echo": glm4moe_echo,
+    "glm4moe_nan": glm4moe_nan,
     "deepseek2_nextn": deepseek2_nextn,
     "qwen3next_nextn": qwen3next_nextn,
     "qwen35moe": qwen35moe,

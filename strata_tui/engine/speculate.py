@@ -71,6 +71,7 @@ class Speculation:
         self._counters = DraftCounters()
         self._drafting_ns = 0
         self._recent = ""  # the drafter of the last window with drafts
+        self._first: dict[str, tuple[int, int]] = {}  # of each drafter: first drafts accepted and offered
 
     def close(self) -> None:
         """Before its contexts."""
@@ -227,6 +228,8 @@ class Speculation:
         )
         if n:
             self._recent = plan.drafter
+            accepted, offered = self._first.get(plan.drafter, (0, 0))
+            self._first[plan.drafter] = accepted + (right > 0), offered + 1
 
     # What the screen shows
 
@@ -244,9 +247,14 @@ class Speculation:
         if self._mode is not Drafting.AUTO:
             return SwitchState(wanted, "on", f"on: {' and '.join(drafters)}{without}")
         idle = [name for name in drafters if self._gate.idle(name)]
+        failed = ", ".join(f"{name} does not pay ({self._record(name)})" for name in idle)
         if self._recent and self._recent not in idle:
-            why = f"{self._recent} pays" + (f", {' and '.join(idle)} does not" if idle else "")
+            why = f"{self._recent} pays ({self._record(self._recent)})" + (f", {failed}" if failed else "")
             return SwitchState(wanted, "on", f"on: {why}{without}")
-        verb = "do" if len(idle) > 1 else "does"
-        why = f"{' and '.join(idle)} {verb} not pay" if idle else "no draft was tried yet"
-        return SwitchState(wanted, "off", f"off: {why}{without}")
+        if not drafters:
+            return SwitchState(wanted, "off", f"off: {self._no_heads}")
+        return SwitchState(wanted, "off", f"off: {failed or 'no draft was tried yet'}{without}")
+
+    def _record(self, drafter: str) -> str:
+        accepted, offered = self._first.get(drafter, (0, 0))
+        return f"{accepted} of {offered} first drafts right" if offered else "its drafts are not worth a try"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,11 +93,31 @@ def test_the_switch_says_what_it_does(tiny_model: TinyModel) -> None:
             assert words in changed.state.draft.reason
 
 
-def test_heads_that_do_not_help_are_off_within_64_tokens(tiny_model: TinyModel) -> None:
-    """Random ones. Each draft costs time that no token pays back."""
-    with talk(tiny_model("glm4moe")) as session:
-        answer = session.ask(TURN, sampling=LONG)
-        assert re.search("NextN.*(not pay|does not)", answer.done.stats.gate)
+@pytest.mark.parametrize("name", ["glm4moe", "glm4moe_nan"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_broken_heads_are_off_within_64_tokens(name: str, temperature: float, tiny_model: TinyModel) -> None:
+    """Random ones, whose drafts cost time that no token pays back, and ones that give no numbers."""
+    sampling = replace(LONG, temperature=temperature, seed=3)
+    with talk(tiny_model(name), lookup=False) as session:
+        answer = session.ask(TURN, sampling=sampling)
+        state = session.engine.snapshot().modes
+        assert state and state.draft
+        assert state.draft.actual == "off"
+        assert re.match(
+            r"off: NextN does not pay \((0 of \d+ first drafts right|its drafts are not)", state.draft.reason
+        )
+        assert answer.done.stats.gate == state.draft.reason, "it is in the log, too"
+        assert answer.done.stats.reply_tokens <= 64
+    if not temperature:
+        assert answer.text == fresh(tiny_model(name), [TURN], sampling, modes=OFF)
+
+
+def test_a_model_without_heads_says_so(tiny_model: TinyModel) -> None:
+    with talk(tiny_model("qwen3moe")) as session:
+        gate = session.ask(TURN, sampling=LONG).done.stats.gate
+        assert gate.endswith("; the model has no NextN heads")
+    with talk(tiny_model("qwen3moe"), lookup=False) as session:
+        assert session.ask(TURN, sampling=LONG).done.stats.gate == "off: the model has no NextN heads"
 
 
 def test_the_numbers_are_kept_with_the_reply(tiny_model: TinyModel) -> None:
