@@ -71,7 +71,13 @@ class Speculation:
         self._counters = DraftCounters()
         self._drafting_ns = 0
         self._recent = ""  # the drafter of the last window with drafts
+        self.last: Sequence[int] = ()  # drafts of the last round
         self._first: dict[str, tuple[int, int]] = {}  # of each drafter: first drafts accepted and offered
+
+    @property
+    def missing(self) -> str:
+        """Why no NextN heads draft; "" when they do."""
+        return "" if self._has_heads else self._no_heads
 
     def close(self) -> None:
         """Before its contexts."""
@@ -138,6 +144,7 @@ class Speculation:
         begun = time.perf_counter_ns()
         plan = self._plan(pending, position, most) if most else _Plan()
         self._drafting_ns += time.perf_counter_ns() - begun
+        self.last = plan.drafts
         begun = time.perf_counter_ns()
         status, tokens = self._native.step(pending, position, plan.drafts, own=plan.drafter == HEADS)
         took = time.perf_counter_ns() - begun
