@@ -6,7 +6,7 @@ Every prompt is answered at temperature 0 (with the model's own penalty) in wind
    compared with what the window gave;
  - the same text is decoded token by token. Kernels round by the number of rows, so where two tokens are nearly equal
    another one can be the likeliest: each such place is shown, with the distance of the two, beside the most by which
-   a row's logits differ where the choice is the same.
+   that distance changes where the choice is the same.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import statistics
 import sys
 import time
 from collections.abc import Sequence
@@ -73,13 +74,13 @@ class Found:
     rows: int = 0
     same_rows: int = 0
     compared: int = 0  # tokens decoded one by one
-    rounding: float = 0.0  # most that a logit differs in a row whose choice is the same
+    rounding: list[float] = field(default_factory=list)  # how the distance of the two likeliest changes, same choices
     differences: list[Difference] = field(default_factory=list)
 
     @property
     def explained(self) -> bool:
-        """Whether tokens differ only where rounding of the two likeliest logits is enough for it."""
-        return all(d.gap_alone + d.gap_window <= 2 * self.rounding for d in self.differences)
+        """Whether the distance of the two likeliest changes no more where tokens differ than where they do not."""
+        return all(d.gap_alone + d.gap_window <= max(self.rounding, default=0.0) for d in self.differences)
 
 
 def add_parser(subparsers: Any) -> None:
@@ -163,7 +164,8 @@ def _report(found: Found) -> str:
         f"{found.tokens} tokens in {found.windows} windows: {found.tokens / max(1, found.windows):.2f} a window",
         f"windows decoded again without drafting: {found.same_rows} of {found.rows} rows choose the same",
         f"one by one: {found.compared - len(found.differences)} of {found.compared} tokens are the same; "
-        f"rows of the same choice differ by {found.rounding:.4f} at most",
+        "where they are, the distance of the two likeliest changes by "
+        f"{statistics.median(found.rounding or [0.0]):.4f} (at most {max(found.rounding, default=0.0):.4f})",
     ]
     if found.differences:
         shown = [
@@ -260,7 +262,10 @@ def _one_by_one(
         found.compared += 1
         chosen, other = text[known + i], int(own.argmax())
         if other == chosen:
-            found.rounding = max(found.rounding, float(np.abs(own - row).max()))
+            rest = own.copy()
+            rest[chosen] = -np.inf
+            second = int(rest.argmax())
+            found.rounding.append(abs(float((own[chosen] - own[second]) - (row[chosen] - row[second]))))
             continue
         words = [opened.model.token_text(t) for t in (chosen, other)]
         gaps = float(own[other] - own[chosen]), float(row[chosen] - row[other])
