@@ -210,7 +210,8 @@ class Speculation:
             drafts.append(token)
             keys.append(key)
             rates.append(gate.rate(key, p).value)
-        gate.drafted(HEADS, asked, (time.perf_counter_ns() - begun) / 1e9)
+        if not fixed:  # what was asked for costs no account anything
+            gate.drafted(HEADS, asked, (time.perf_counter_ns() - begun) / 1e9)
         n = len(drafts) if fixed else gate.length(HEADS, rates)
         return _Plan(HEADS, drafts[:n], keys[:n]) if n else other
 
@@ -219,7 +220,8 @@ class Speculation:
         while right < min(n, got) and tokens[right] == plan.drafts[right]:
             right += 1
         self._lookup.extend(tokens)
-        self._gate.note(window=n + 1, seconds=took / 1e9, drafter=plan.drafter, got=got)
+        charged = plan.drafter if self._mode is Drafting.AUTO else ""
+        self._gate.note(window=n + 1, seconds=took / 1e9, drafter=charged, got=got)
         self._gate.judge(plan.keys, right)
         c = self._counters
         self._counters = replace(

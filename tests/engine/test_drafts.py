@@ -112,6 +112,17 @@ def test_broken_heads_are_off_within_64_tokens(name: str, temperature: float, ti
         assert answer.text == fresh(tiny_model(name), [TURN], sampling, modes=OFF)
 
 
+def test_drafts_that_were_asked_for_leave_no_debt(tiny_model: TinyModel) -> None:
+    """What the gate learns of costs and acceptance counts, but auto may try its drafts at once."""
+    with talk(tiny_model("glm4moe_echo"), modes=ALWAYS) as session:
+        session.ask(TURN, sampling=LONG)
+        opened = session.engine._worker._opened
+        assert opened is not None
+        gate = opened.speculation._gate
+        assert all(account.balance >= 0 and not account.blocked for account in gate.accounts.values())
+        assert gate._rates and gate._windows[5]
+
+
 def test_a_model_without_heads_says_so(tiny_model: TinyModel) -> None:
     with talk(tiny_model("qwen3moe")) as session:
         gate = session.ask(TURN, sampling=LONG).done.stats.gate
