@@ -9,7 +9,7 @@ from pathlib import Path
 
 import models
 import pytest
-from nextn_models import NEXTN_MODELS
+from nextn_models import BROKEN_MODELS, NEXTN_MODELS
 
 TinyModel = Callable[[str], Path]
 
@@ -23,7 +23,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> TinyModel:
 
     def get(name: str) -> Path:
         if name not in made:
-            made[name] = (models.MODELS | NEXTN_MODELS)[name](folder / f"{name}.gguf")
+            made[name] = (models.MODELS | NEXTN_MODELS | BROKEN_MODELS)[name](folder / f"{name}.gguf")
         return made[name]
 
     return get

@@ -125,10 +125,10 @@ class TinyWriter:
     def norm(self, name: str, size: int = WIDTH) -> None:
         self.raw(name, 1 + 0.1 * self.rng.standard_normal(size, np.float32))
 
-    def head(self, kind: Q = Q.Q8_0) -> None:
+    def head(self, kind: Q = Q.Q8_0, gain: float = 3.0) -> None:
         self.raw("token_embd.weight", self.rng.standard_normal((self.n_vocab, WIDTH), np.float32), Q.F16)
         self.norm("output_norm.weight")
-        self.random("output.weight", self.n_vocab, WIDTH, kind=kind, gain=3.0)
+        self.random("output.weight", self.n_vocab, WIDTH, kind=kind, gain=gain)
 
     def attention(
         self, b: str, *, kv_heads: int = 2, qk_norm: bool = False, bias: bool = False, q_gain: int = 1
@@ -166,10 +166,10 @@ class TinyWriter:
         self.random(f"{b}ffn_up{suffix}.weight", ff, WIDTH, kind=kind)
         self.random(f"{b}ffn_down{suffix}.weight", WIDTH, ff, kind=kind, gain=_RESIDUAL)
 
-    def nextn(self, layer: int, *, echo: bool = False, norm: bool = True) -> None:
+    def nextn(self, layer: int, *, echo: bool = False, broken: bool = False) -> None:
         """What a NextN block has beside a layer's own tensors. Its drafts are noise; with `echo` they are often right
         where the model itself has few layers: the block gives its head the last token's embedding, which is most of
-        what the model's own head gets. `norm`: with a norm of its own in front of its head.
+        what the model's own head gets. `broken`: its head gets no numbers.
         """
         b = f"blk.{layer}.nextn."
         if echo:
@@ -177,8 +177,8 @@ class TinyWriter:
             self.raw(b + "eh_proj.weight", np.hstack([own, 0.1 * np.eye(WIDTH)]).astype(np.float32))
         else:
             self.random(b + "eh_proj.weight", WIDTH, 2 * WIDTH)
-        for name in ("enorm", "hnorm", "shared_head_norm") if norm else ("enorm", "hnorm"):
-            self.raw(f"{b}{name}.weight", np.ones(WIDTH, np.float32))
+        for name in ("enorm", "hnorm", "shared_head_norm"):
+            self.raw(f"{b}{name}.weight", np.full(WIDTH, np.nan if broken and name == "shared_head_norm" else 1.0))
 
     def close(self) -> Path:
         self.path.parent.mkdir(parents=True, exist_ok=True)

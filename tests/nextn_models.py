@@ -10,9 +10,9 @@ from gguf import GGMLQuantizationType as Q
 from models import EXPERTS, LAYERS, WIDTH, Builder, TinyWriter, deepseek2, hybrid
 
 
-def glm4moe(path: Path, *, seed: int = 0, layers: int = LAYERS, echo: bool = False, n_vocab: int = 0) -> Path:
-    """With a NextN block behind its layers."""
-    t = TinyWriter(path, "glm4moe", seed, n_vocab=n_vocab)
+def glm4moe(path: Path, *, seed: int = 0, layers: int = LAYERS, echo: bool = False, broken: bool = False) -> Path:
+    """With a NextN block behind its layers; `broken`: of numbers that are none."""
+    t = TinyWriter(path, "glm4moe", seed)
     t.common(layers=layers + 1)
     t.moe(
         expert_shared_count=1,
@@ -31,13 +31,18 @@ def glm4moe(path: Path, *, seed: int = 0, layers: int = LAYERS, echo: bool = Fal
         t.raw(b + "exp_probs_b.bias", 0.02 * t.rng.standard_normal(EXPERTS, np.float32))
         t.experts(b, Q.Q4_0, Q.Q4_0)
         t.shared_expert(b)
-    t.nextn(layers, echo=echo)
+    t.nextn(layers, echo=echo, broken=broken)
     return t.close()
 
 
 def glm4moe_echo(path: Path, *, seed: int = 0) -> Path:
     """As glm4moe, with a NextN block that often says what the model says."""
     return glm4moe(path, seed=seed, layers=1, echo=True)
+
+
+def glm4moe_nan(path: Path) -> Path:
+    """As glm4moe, with a NextN block that gives no numbers."""
+    return glm4moe(path, broken=True)
 
 
 def deepseek2_nextn(path: Path) -> Path:
@@ -60,7 +65,7 @@ def hy_v3(path: Path, *, seed: int = 0, layers: int = 2, heads: int = 3, dense: 
     t = TinyWriter(path, "hy_v3", seed, n_vocab=n_vocab)
     t.common(layers=layers + heads)
     t.moe(expert_weights_norm=True, nextn_predict_layers=heads)
-    t.head()
+    t.head(gain=1.0 if n_vocab else 3.0)  # of ten tokens, none is to be all but certain
     for layer in range(layers + heads):
         b = f"blk.{layer}."
         t.norm(b + "attn_norm.weight")
@@ -115,3 +120,4 @@ NEXTN_MODELS: dict[str, Builder] = {
     "step35": step35,
     "ten_tokens": ten_tokens,
 }
+BROKEN_MODELS: dict[str, Builder] = {"glm4moe_nan": glm4moe_nan}  # their heads draft nothing

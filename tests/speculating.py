@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from strata_tui.engine import gguf_info, llama, native
 from strata_tui.engine.llama import FLASH_OFF, FLASH_ON, Context, ContextOptions, Logits, Model
@@ -22,6 +21,15 @@ if TYPE_CHECKING:
 
 GREEDY = Resolved(temperature=0)
 Drafter = Callable[["Open", int], Sequence[int]]  # (what is open, the pending token) -> drafts
+
+
+def memory_hash(context: Context) -> str:
+    """Of the sequence's memory: KV cells, recurrent states."""
+    lib = llama.library()
+    size = lib.llama_state_seq_get_size(context.ptr, 0)
+    data = (ctypes.c_uint8 * size)()
+    assert lib.llama_state_seq_get_data(context.ptr, data, size, 0) == size
+    return hashlib.sha256(data).hexdigest()
 
 
 @dataclass
@@ -81,13 +89,7 @@ class Open:
         return self.text[len(prompt) : len(prompt) + count]
 
     def state(self) -> str:
-        """A hash of the sequence's memory: KV cells, recurrent states."""
-        lib = llama.library()
-        size = lib.llama_state_seq_get_size(self.context.ptr, 0)
-        data = np.zeros(size, np.uint8)
-        pointer = data.ctypes.data_as(llama.ctypes.POINTER(llama.ctypes.c_uint8))
-        assert lib.llama_state_seq_get_data(self.context.ptr, pointer, size, 0) == size
-        return hashlib.sha256(data.tobytes()).hexdigest()
+        return memory_hash(self.context)
 
     def next_logits(self) -> Logits:
         """Behind the pending token, which is then taken back."""

@@ -7,9 +7,10 @@ from typing import Any
 
 def add_parsers(subparsers: Any) -> None:
     """Adds every measurement's parser to the subparsers of `strata-tui bench`."""
-    from . import decode, identity, make_model, prompt, speculate, stage, store, ui
+    from . import decode, drafts, identity, make_model, prompt, speculate, stage, store, ui
 
     decode.add_parser(subparsers)
+    drafts.add_parser(subparsers)
     identity.add_parser(subparsers)
     make_model.add_parser(subparsers)
     prompt.add_parser(subparsers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import statistics
@@ -39,6 +40,14 @@ def bootstrap_ratio(
     means = logs[rng.integers(0, len(logs), (resamples, len(logs)))].mean(axis=1)
     low, high = np.percentile(means, (2.5, 97.5))
     return float(np.exp(logs.mean())), float(np.exp(low)), float(np.exp(high))
+
+
+def wilson(hits: int, tries: int, z: float = 1.96) -> str:
+    """A share with its 95 % interval."""
+    p = hits / tries
+    centre, spread = p + z * z / (2 * tries), z * math.sqrt(p * (1 - p) / tries + z * z / (4 * tries * tries))
+    scale = 1 + z * z / tries
+    return f"{p:.1%} ({(centre - spread) / scale:.1%} to {(centre + spread) / scale:.1%})"
 
 
 def machine(device: str) -> str:

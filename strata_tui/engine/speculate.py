@@ -71,6 +71,13 @@ class Speculation:
         self._counters = DraftCounters()
         self._drafting_ns = 0
         self._recent = ""  # the drafter of the last window with drafts
+        self.last: Sequence[int] = ()  # drafts of the last round
+        self._first: dict[str, tuple[int, int]] = {}  # of each drafter: first drafts accepted and offered
+
+    @property
+    def missing(self) -> str:
+        """Why no NextN heads draft; "" when they do."""
+        return "" if self._has_heads else self._no_heads
 
     def close(self) -> None:
         """Before its contexts."""
@@ -137,6 +144,7 @@ class Speculation:
         begun = time.perf_counter_ns()
         plan = self._plan(pending, position, most) if most else _Plan()
         self._drafting_ns += time.perf_counter_ns() - begun
+        self.last = plan.drafts
         begun = time.perf_counter_ns()
         status, tokens = self._native.step(pending, position, plan.drafts, own=plan.drafter == HEADS)
         took = time.perf_counter_ns() - begun
@@ -202,7 +210,8 @@ class Speculation:
             drafts.append(token)
             keys.append(key)
             rates.append(gate.rate(key, p).value)
-        gate.drafted(HEADS, asked, (time.perf_counter_ns() - begun) / 1e9)
+        if not fixed:  # what was asked for costs no account anything
+            gate.drafted(HEADS, asked, (time.perf_counter_ns() - begun) / 1e9)
         n = len(drafts) if fixed else gate.length(HEADS, rates)
         return _Plan(HEADS, drafts[:n], keys[:n]) if n else other
 
@@ -211,7 +220,8 @@ class Speculation:
         while right < min(n, got) and tokens[right] == plan.drafts[right]:
             right += 1
         self._lookup.extend(tokens)
-        self._gate.note(window=n + 1, seconds=took / 1e9, drafter=plan.drafter, got=got)
+        charged = plan.drafter if self._mode is Drafting.AUTO else ""
+        self._gate.note(window=n + 1, seconds=took / 1e9, drafter=charged, got=got)
         self._gate.judge(plan.keys, right)
         c = self._counters
         self._counters = replace(
@@ -227,6 +237,8 @@ class Speculation:
         )
         if n:
             self._recent = plan.drafter
+            accepted, offered = self._first.get(plan.drafter, (0, 0))
+            self._first[plan.drafter] = accepted + (right > 0), offered + 1
 
     # What the screen shows
 
@@ -244,9 +256,14 @@ class Speculation:
         if self._mode is not Drafting.AUTO:
             return SwitchState(wanted, "on", f"on: {' and '.join(drafters)}{without}")
         idle = [name for name in drafters if self._gate.idle(name)]
+        failed = ", ".join(f"{name} does not pay ({self._record(name)})" for name in idle)
         if self._recent and self._recent not in idle:
-            why = f"{self._recent} pays" + (f", {' and '.join(idle)} does not" if idle else "")
+            why = f"{self._recent} pays ({self._record(self._recent)})" + (f", {failed}" if failed else "")
             return SwitchState(wanted, "on", f"on: {why}{without}")
-        verb = "do" if len(idle) > 1 else "does"
-        why = f"{' and '.join(idle)} {verb} not pay" if idle else "no draft was tried yet"
-        return SwitchState(wanted, "off", f"off: {why}{without}")
+        if not drafters:
+            return SwitchState(wanted, "off", f"off: {self._no_heads}")
+        return SwitchState(wanted, "off", f"off: {failed or 'no draft was tried yet'}{without}")
+
+    def _record(self, drafter: str) -> str:
+        accepted, offered = self._first.get(drafter, (0, 0))
+        return f"{accepted} of {offered} first drafts right" if offered else "its drafts are not worth a try"

@@ -141,16 +141,19 @@ class Gate:
         return self.accounts.setdefault(drafter, Account(_FIRST * (self.window(1) or 0.0)))
 
     def length(self, drafter: str, rates: Sequence[float]) -> int:
-        """How many of the drafts with these acceptance rates a window should have; 0: decode plainly."""
+        """How many of the drafts with these acceptance rates a window should have; 0: decode plainly.
+
+        `drafter` was asked; that it had none counts as drafts that are not worth a window.
+        """
         plain = self.window(1)
-        if plain is None or not rates:
+        if plain is None:
             return 0
         best, best_pace = 0, _MARGIN / plain
         for k in range(1, min(len(rates), self.longest) + 1):
             pace = self._pace(rates[:k])
             if pace > best_pace:
                 best, best_pace = k, pace
-        doubtful = self._since_window >= _PROBE_EVERY and rates[0] >= _PROBE_RATE
+        doubtful = bool(rates) and self._since_window >= _PROBE_EVERY and rates[0] >= _PROBE_RATE
         if not best and doubtful and self._account(drafter).balance >= _AGAIN * plain:
             best = 1
         self._declined[drafter] = 0 if best else self._declined.get(drafter, 0) + 1

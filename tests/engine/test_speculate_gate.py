@@ -136,3 +136,17 @@ def test_a_plain_token_is_measured_now_and_then() -> None:
     engine = Engine(row=0.0, draft=0.0, right=1.0)
     lengths = [engine.round() for _ in range(500)]
     assert 5 <= lengths.count(0) <= 20
+
+
+def test_a_drafter_that_has_nothing_is_off_at_once() -> None:
+    """Heads whose numbers are not finite."""
+    gate = Gate()
+    asked = 0
+    for _ in range(64):
+        if gate.may_draft(DRAFTER):
+            asked += 1
+            gate.drafted(DRAFTER, 1, 0.1)
+            assert gate.length(DRAFTER, []) == 0
+        gate.note(window=1, seconds=1.0, drafter="", got=1)
+    assert gate.idle(DRAFTER)
+    assert 4 <= asked < 20
