@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from rich.pretty import pretty_repr
 
+from strata_tui.engine.counters import ReplyStats
 from strata_tui.engine.events import LoadProgress, Message, Notice, PromptProgress, TextDelta
 from strata_tui.sessions.rows import MessageRow, Role, SessionInfo, Status
 from strata_tui.ui.chat import Chat, Turn
@@ -192,3 +194,7 @@ def test_a_reply_that_did_not_simply_end_says_so() -> None:
     assert full in foot_text(Turn(Role.ASSISTANT, "x", 0.0, status=Status.DONE, note=full))
     assert "interrupted" in foot_text(Turn(Role.ASSISTANT, "x", 0.0, status=Status.INTERRUPTED))
     assert foot_text(Turn(Role.USER, "x", 0.0)) == ""
+    stats = ReplyStats(prompt_tokens=2199, reused_tokens=2182, reply_tokens=8, first_token_seconds=0.5)
+    told = foot_text(Turn(Role.ASSISTANT, "x", 0.0, stats=stats))
+    assert told == "8 tokens  –  first 0.50 s  hit –  read 17 of 2 199"
+    assert foot_text(Turn(Role.ASSISTANT, "x", 0.0, stats=replace(stats, read_again=3))) == told + ", 3 again"

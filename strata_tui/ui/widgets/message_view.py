@@ -143,4 +143,8 @@ def foot_text(turn: Turn) -> str:
         parts.append(f.rate(stats.decode_rate))
         parts.append(f"first {f.seconds(stats.first_token_seconds)}")
         parts.append(f"hit {f.percent(stats.counters.decode.hit_rate)}")
+        if stats.prompt_tokens:
+            again = f", {f.count(stats.read_again)} again" if stats.read_again else ""
+            read = stats.prompt_tokens - stats.reused_tokens
+            parts.append(f"read {f.count(read)} of {f.count(stats.prompt_tokens)}{again}")
     return "  ".join(parts)
