@@ -137,6 +137,15 @@ class MemoryReport:
     ram_available: int | None = None
     process_rss: int | None = None
 
+    @property
+    def held(self) -> int:
+        """Bytes that the open model takes where the memory plan counts them: what it gives back when it is closed.
+
+        A trunk in RAM is page cache, which counts as available anyway.
+        """
+        trunk = self.trunk if self.on_gpu else 0
+        return sum(part or 0 for part in (trunk, self.kv, self.arena))
+
 
 @dataclass(frozen=True, slots=True)
 class ReplyStats:

@@ -197,7 +197,7 @@ class Reply:
                         raise _Stop(FinishReason.STOP)
                 self._check_limit(limit)
                 if len(opened.prefix.tokens) >= opened.context.size:
-                    raise _Stop(FinishReason.LENGTH, f"The context of {opened.context.size} tokens is full.")
+                    raise _Stop(FinishReason.FULL, f"The context of {opened.context.size} tokens is full.")
                 room = opened.context.size if limit is None else limit - self.reply_tokens
                 window = self._window(window[-1], room)
         finally:
@@ -256,7 +256,7 @@ class Reply:
         opened.prefix.after_abort()
         self._check_cancelled()
         if status == llama.NO_SLOT:
-            raise _Stop(FinishReason.LENGTH, f"The context of {opened.context.size} tokens has no room left.")
+            raise _Stop(FinishReason.FULL, f"The context of {opened.context.size} tokens has no room left.")
         why = opened.tier.last_error().rstrip(".") or LOG.reason()
         raise UserError(f"The engine stopped while computing (llama_decode {status}): {why}.")
 

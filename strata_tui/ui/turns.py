@@ -55,11 +55,9 @@ class Turns:
             self.hand_back(text, refusal, stay=False)
             return
         screen.flash.clear()
+        above = self.above
         editing, self._editing = self._editing, None
-        above = screen.chat.end
         if editing is not None and editing.chat is screen.chat:
-            assert editing.turn.above is not None
-            above = editing.turn.above
             self._restore_prompt(editing)
         message = Queued(screen.chat, as_message(text), above)
         if self.busy or screen.loader.loading or self._queue:
@@ -102,7 +100,12 @@ class Turns:
     async def _send(self, message: Queued) -> None:
         chat, above = message.chat, message.above
         try:
-            run = await self._screen.replies.send(chat, message.text, above, *self._terms(chat))
+            failed = _failed(message)
+            if failed is None:
+                run = await self._screen.replies.send(chat, message.text, above, *self._terms(chat))
+            else:  # did not fit when it was sent first: it is no other branch
+                run = await self._screen.replies.go_on(chat, failed, *self._terms(chat))
+                run.sent = failed.above
         except UserError as error:
             self._give_back(message.chat, [message, *self._queue.take_all(chat)], f"Not sent: {error}")
             return
@@ -133,10 +136,17 @@ class Turns:
             if run.chat is screen.chat:
                 await transcript.refresh_turns(follow=run.sent is not None)
             if run.sent is not None:
-                text = run.sent.text
-                self._give_back(run.chat, [Queued(run.chat, text, run.shown), *self._queue.take_all(run.chat)], why)
+                waiting = self._queue.take_all(run.chat)
+                self._give_back(run.chat, [Queued(run.chat, run.sent.text, run.shown), *waiting], why)
+                if run.chat is screen.chat and run.sent.above is not run.shown and not waiting:
+                    self._edits_again(run.sent)
             else:
                 screen.flash.say(why, error=True)
+            if run.chat is screen.chat and screen.is_current:
+                screen.start("make_room")
+        elif event.reason is FinishReason.FULL:
+            where = " in another chat" if run.chat is not screen.chat else ""
+            screen.flash.say(f"The context is full{where}: /room makes room for more.", stay=True)
         elif event.reason is FinishReason.ERROR:
             why = event.message or "The reply ended with an error."
             self._give_back(run.chat, self._queue.take_all(run.chat), why)
@@ -247,9 +257,27 @@ class Turns:
         typed = self._typed()
         self._editing = Editing(self._screen.chat, turn, typed)
         prompt.replace_message(turn.text)
+        self._show_edit()
+        prompt.focus()
+
+    @property
+    def above(self) -> Turn:
+        """The message that what is typed would follow."""
+        editing = self._editing
+        if editing is not None and editing.chat is self._screen.chat:
+            assert editing.turn.above is not None
+            return editing.turn.above
+        return self._screen.chat.end
+
+    def _edits_again(self, turn: Turn) -> None:
+        """A changed message, which is in the prompt again, could not be sent: it is for the same place still."""
+        self._editing = Editing(self._screen.chat, turn, "")
+        self._show_edit()
+
+    def _show_edit(self) -> None:
+        prompt = self._screen.prompt
         prompt.border_title = "Edit"
         prompt.border_subtitle = "enter sends it as a new branch, esc leaves it"
-        prompt.focus()
 
     def leave_edit(self) -> bool:
         """The prompt is as it was before the editing; false when nothing is edited."""
@@ -272,7 +300,8 @@ class Turns:
         user = turn if turn.role is Role.USER else turn.above
         if user is None or user.above is None:
             raise UserError("This reply answers no message.")
-        self._free()
+        _refuse_unsent(user)
+        self.free()
         self._start(self._answer(self._screen.chat, user))
 
     async def _answer(self, chat: Chat, user: Turn) -> None:
@@ -284,13 +313,14 @@ class Turns:
             raise UserError("Only a reply can be gone on with; r (/regen) has one written to this message.")
         if turn.status is Status.RUNNING and not turn.live:
             raise UserError("Another program is writing this reply.")
-        self._free()
+        _refuse_unsent(turn)
+        self.free()
         self._start(self._more(self._screen.chat, turn))
 
     async def _more(self, chat: Chat, turn: Turn) -> None:
         await self._begun(await self._screen.replies.go_on(chat, turn, *self._terms(chat)))
 
-    def _free(self) -> None:
+    def free(self) -> None:
         """Raises UserError where no reply can begin now."""
         screen = self._screen
         if screen.commands.chats.elsewhere is not None:
@@ -334,3 +364,21 @@ class Turns:
                 await asyncio.sleep(0.02)
                 self._screen.drain()
         replies.abandon()
+
+
+def _failed(message: Queued) -> Turn | None:
+    """The empty reply of the same message at the same place, where it came to nothing."""
+    for user in message.above.below:
+        same = user.role is Role.USER and user.text == message.text and user.sent
+        if same and user.below and all(map(_came_to_nothing, user.below)):
+            return user.below[-1]
+    return None
+
+
+def _came_to_nothing(reply: Turn) -> bool:
+    return reply.status is Status.ERROR and not (reply.text or reply.thinking or reply.below)
+
+
+def _refuse_unsent(turn: Turn) -> None:
+    if not turn.in_view:
+        raise UserError("This message is not sent to the model: x on it (/room) takes it back.")

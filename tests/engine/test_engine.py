@@ -202,7 +202,7 @@ def test_a_context_that_fills_up_ends_the_reply(tiny_model: TinyModel) -> None:
     full = [a for a in answers if "full" in a.done.message]
     assert full
     for answer in full:
-        assert answer.reason is FinishReason.LENGTH
+        assert answer.reason is FinishReason.FULL
         assert answer.done.stats.context_used == 256
         assert answer.done.stats.prompt_tokens + answer.done.stats.reply_tokens == 257
 

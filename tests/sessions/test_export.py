@@ -340,3 +340,20 @@ def test_a_file_that_exists_is_never_overwritten(tmp_path: Path) -> None:
 def test_an_export_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be written"):
         write_export("text", tmp_path / "no folder" / "chat.md")
+
+
+def test_what_is_not_sent_is_marked(store: Store) -> None:
+    session, branch = chat(store, ("Because.", Status.DONE), ("Well", Status.STOPPED))
+    store.set_sent(session.id, {branch[2].id: False}).result()
+    text = export_text(store, session.id, Form.MARKDOWN, whole=False)
+    assert [line for line in text.splitlines() if line.startswith("## ")] == [
+        "## System",
+        "## User",
+        "## Assistant",
+        "## User (not sent)",
+        "## Assistant (stopped, not sent)",
+    ]
+    page = export_text(store, session.id, Form.HTML, whole=True)
+    assert "<b>User (not sent)</b>" in page
+    records = json.loads(export_text(store, session.id, Form.JSON, whole=True))["messages"]
+    assert [record["sent"] for record in records] == [True, True, False, True]

@@ -273,6 +273,7 @@ def filled(store: Store) -> int:
     store.set_pinned(session, True)
     store.set_options(session, {"temperature": 0.25})
     store.set_leaf(session, reply).result()
+    store.set_sent(session, {question: False}).result()
     return session
 
 
@@ -318,6 +319,7 @@ def chats(draw: st.DrawFn) -> PortableChat:
                 draw(texts),
                 draw(st.none() | st.dictionaries(texts, plain)),
                 None if stats is None else json.loads(json.dumps(stats.to_dict())),
+                draw(st.booleans()),
             )
         )
     leaf = draw(st.none() | st.integers(0, len(messages) - 1))

@@ -77,6 +77,7 @@ def _message(record: Mapping[str, Any], places: Mapping[object, int], where: str
         model=text_of(record.get("model")),
         params=record["params"] if isinstance(record.get("params"), dict) else None,
         stats=_stats(record.get("stats"), where),
+        sent=record.get("sent") is not False,
     )
 
 

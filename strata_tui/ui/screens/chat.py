@@ -26,6 +26,7 @@ from ...engine.events import (
     Loaded,
     LoadFailed,
     LoadProgress,
+    Measured,
     ModelInfo,
     ModesChanged,
     Notice,
@@ -44,6 +45,7 @@ from ..completer import Completer
 from ..joined import joined
 from ..keymap import resolve_keys
 from ..loader import Loader
+from ..making_room import MakingRoom
 from ..options import Options
 from ..panels import CHATS, ENGINE, Panels
 from ..replies import Replies
@@ -108,11 +110,13 @@ class ChatScreen(Screen[None]):
         self._told: deque[Event] = deque()  # events of our own, from any thread
         self.keymap = resolve_keys(options.given.sections.keys)
         self.mouse = options.settings.mouse
+        self.engine_options = options.engine
         self.log_path = options.engine.log
-        self.shelf = Shelf(options.given.sections.folders, options.settings.model, options.engine, self._held)
+        self.shelf = Shelf(options.given.sections.folders, options.settings.model, options.engine, self.held)
         self.loader = Loader(engine, options.model, self._told.append)
         self.replies = Replies(engine, store)
         self.turns = Turns(self)
+        self.room = MakingRoom(self)
         self.panels = Panels({ENGINE: options.settings.panel, CHATS: options.settings.sidebar}, self._show_panels)
         self.commands = Commands(self, options.engine.modes)
         self.completer = Completer(self, self.commands.sources)
@@ -323,6 +327,8 @@ class ChatScreen(Screen[None]):
                 text = "The load was stopped; /open starts it again." if event.cancelled else event.message
                 self.turns.load_failed()
                 self.flash.say(text, error=not event.cancelled, stay=True)
+            case Measured():
+                self.room.answered(event)
             case ModesChanged():
                 self.sample_now()
             case Notice():
@@ -389,15 +395,13 @@ class ChatScreen(Screen[None]):
         width = self.transcript.text_width - 2
         self.transcript.welcome(welcome_text(self.model, self.loader.loading, self.plan, self.store.path, width))
 
-    def _held(self) -> int:
+    def held(self) -> int:
         """Bytes that the open model takes where the plan counts them."""
-        memory = self.snapshot.memory
-        trunk = memory.trunk if memory.on_gpu else 0  # in RAM it is the page cache, which counts as available
-        return sum(part or 0 for part in (trunk, memory.kv, memory.arena))
+        return self.snapshot.memory.held
 
-    def load(self, path: Path | None) -> None:
-        """Loads a model file; None: the one the program was started with."""
-        self.loader.begin(path)
+    def load(self, path: Path | None, context: int | None = None) -> None:
+        """Loads a model file; None: the last one. `context`: tokens, in place of the settings'."""
+        self.loader.begin(path, context)
         self._show_model(None, ())  # the engine closes the old model first
         self.run_worker(self.loader.load(), group="load")
 

@@ -97,8 +97,8 @@ class MessageView(Vertical):
             self._foot.update(Content(text))
             self._foot.display = bool(text)
 
-    def mark_branch(self) -> None:
-        """Draws the head again: there may be another branch."""
+    def mark_head(self) -> None:
+        """Draws the head again: there may be another branch, or it is sent or not."""
         self._head.refresh()
 
     def lay_out(self, width: int) -> None:
