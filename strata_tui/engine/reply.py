@@ -37,6 +37,7 @@ class Reply:
         self._job, self._opened, self._hooks, self._log = job, opened, hooks, log
         self._begun = time.monotonic()
         self._counters = opened.counters()
+        self._layers = opened.layers()
         self._drafts: DraftCounters = opened.speculation.counters()
         self._prompt_tokens = self._reused = 0
         self.prompt_read = 0  # tokens of the prompt that were evaluated
@@ -87,6 +88,7 @@ class Reply:
             gate=opened.speculation.state().reason,
             thinking_tokens=self._thinking_tokens,
             thinking_seconds=thought - first if first is not None and thought is not None else None,
+            layers=tuple((p - q, h - i) for (p, h), (q, i) in zip(opened.layers(), self._layers, strict=True)),
         )
 
     def progress(self) -> PromptProgress | None:

@@ -100,6 +100,8 @@ def test_a_reply_and_its_numbers(tiny_model: TinyModel) -> None:
         assert decode.rounds == stats.reply_tokens - (answer.reason is FinishReason.LENGTH)  # the last is not read
         assert decode.hits + decode.misses == decode.picks
         assert decode.misses > 0 < decode.hits
+        assert len(stats.layers) == 4
+        assert [sum(n) for n in zip(*stats.layers, strict=True)] == [decode.picks, decode.hits]
         assert stats.counters.prompt.rounds == len(reading) - 1
         assert stats.context_used == stats.prompt_tokens + decode.rounds
         again = session.ask(FIRST, answer.text, SECOND).done.stats

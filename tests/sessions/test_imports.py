@@ -397,6 +397,8 @@ def own(**changes: object) -> dict[str, Any]:
         (own(message={"stats": {"prompt_tokens": "many"}}), "its stats are no numbers"),
         (own(message={"stats": {"counters": {"prompt": {"picks": None}}}}), "its stats are no numbers"),
         (own(message={"stats": {"decode_seconds": "2"}}), "its stats are no numbers"),
+        (own(message={"stats": {"layers": [[1, 2], [3]]}}), "layers are no pairs of numbers"),
+        (own(message={"stats": {"layers": 4}}), "layers are no pairs of numbers"),
     ],
 )  # fmt: skip
 def test_a_file_that_cannot_be_read_is_one_clear_sentence(tmp_path: Path, value: object, words: str) -> None:
