@@ -173,6 +173,7 @@ class ReplyStats:
     gate: str = ""  # what the switch for drafts said at the end: its state and the reason
     thinking_tokens: int = 0  # of reply_tokens, those written before the reply's own text
     thinking_seconds: float | None = None  # from the first token to the last of these
+    quantization: str = ""  # the model's
     layers: tuple[tuple[int, int], ...] = ()  # picks and hits while decoding, of each layer with experts
     each: tuple[dict[str, object], ...] = ()  # of a reply that was gone on with: the numbers of each part
 

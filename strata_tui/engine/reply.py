@@ -84,6 +84,7 @@ class Reply:
             context_used=len(opened.prefix.tokens),
             context_total=opened.context.size,
             model=opened.about.name,
+            quantization=opened.about.quantization,
             drafts=opened.speculation.counters() - self._drafts,
             gate=opened.speculation.state().reason,
             thinking_tokens=self._thinking_tokens,

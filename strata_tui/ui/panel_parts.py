@@ -16,10 +16,13 @@ _FULL = 0.9  # from here a meter of memory or context is drawn in the warning co
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of the panel. `rank`: 0 is always there, the highest is left out first where the height is short."""
+    """A line of the panel. `rank`: 0 is always there; of the others those of the highest go first, the last first,
+    where the height is short.
+    """
 
     text: Content
     rank: int = 0
+    cut: Content | None = None  # in place of the text where the next row is left out, and was to end its sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +39,23 @@ def join_sections(sections: Sequence[Section], width: int, height: int, *, whole
 
     What does not fit is left out by its rank; `whole`: nothing is, for there can be scrolled.
     """
-    rank = max((row.rank for section in sections for row in section.rows), default=0)
-    while not whole and rank > 0 and _height(sections, rank) > height:
-        rank -= 1
-    gaps = _height(sections, rank) + len(sections) - 1 <= height
+    height -= len(sections)
+    rows = [row for section in sections for row in section.rows]
+    order = sorted(range(len(rows)), key=lambda n: (rows[n].rank, n), reverse=True)
+    spare = [n for n in order if rows[n].rank > 0]
+    gone = set() if whole else {id(rows[n]) for n in spare[: max(0, len(rows) - height)]}
+    gaps = len(rows) - len(gone) + len(sections) - 1 <= height
     lines: list[Content] = []
     for section in sections:
         if lines and gaps:
             lines.append(Content())
         beside = section.beside.rjust(width - len(section.heading))
         lines.append(Content.assemble((section.heading, "bold $primary"), (beside, "$muted")))
-        lines.extend(row.text for row in section.rows if row.rank <= rank)
+        left = [id(row) in gone for row in section.rows]
+        for row, out, cut in zip(section.rows, left, [*left, False][1:], strict=True):
+            if not out:
+                lines.append(row.cut if cut and row.cut is not None else row.text)
     return Content("\n").join(lines)
-
-
-def _height(sections: Sequence[Section], rank: int) -> int:
-    return sum(1 + sum(row.rank <= rank for row in section.rows) for section in sections)
 
 
 def pair(label: str, value: str, width: int, rank: int = 0) -> Row:
@@ -76,6 +80,13 @@ def note(text: str, width: int) -> list[Content]:
     """A sentence on lines of its own, set in."""
     wrapped = Content(clean_line(text)).wrap(max(1, width - 2)) if text else []
     return [Content.assemble("  ", line.stylize("$muted")) for line in wrapped]
+
+
+def note_rows(text: str, width: int, first: int, rest: int) -> list[Row]:
+    """The same as rows, with the first line's rank and that of the others."""
+    lines = note(text, width)
+    cut = Content.assemble("  ", Content(clean_line(text)).truncate(max(1, width - 2), ellipsis=True).stylize("$muted"))
+    return [Row(line, rest if number else first, cut) for number, line in enumerate(lines)]
 
 
 def trend(label: str, values: deque[float | None], top: float | None, value: str, width: int, rank: int = 0) -> Row:

@@ -15,7 +15,7 @@ from ..engine.modes import SwitchState
 from . import format as f
 from .actions import BY_ID
 from .history import RateHistory
-from .panel_parts import Row, Section, columns, meter, note, pair, parts, ratio, table_row, trend
+from .panel_parts import Row, Section, columns, meter, note, note_rows, pair, parts, ratio, table_row, trend
 
 Rows = list[Row]
 # Ranks, the first to go last; rows without one always stay.
@@ -28,7 +28,7 @@ def panel_sections(snapshot: Snapshot, history: RateHistory, width: int) -> list
     """The panel's sections for a width in cells; first what must be seen on short screens, too."""
     memory = snapshot.memory
     there = f.DASH if snapshot.model is None else "no GPU: slots in RAM"
-    drafts = snapshot.reply.drafts if snapshot.reply else None
+    drafts, first = (snapshot.reply.drafts, snapshot.reply.first_token_seconds) if snapshot.reply else (None, None)
     return [
         Section(
             "VRAM" if memory.on_gpu else "Memory",
@@ -36,7 +36,7 @@ def panel_sections(snapshot: Snapshot, history: RateHistory, width: int) -> list
             f.size_of(memory.vram_used, memory.vram_total) if memory.on_gpu else there,
         ),
         Section("Expert cache", cache_rows(snapshot, history, width), f"reply{'total':>{columns(width)[1]}}"),
-        Section("Speed", speed_rows(snapshot, width)),
+        Section("Speed", speed_rows(snapshot, width), f"first token {f.seconds(first)}"),
         Section("Context", context_rows(snapshot, width), _context(snapshot)),
         Section("Switches", switch_rows(snapshot, width), _NEXT_ROUND),
         Section("Drafts", draft_rows(snapshot, width), _accepted(drafts)),
@@ -74,7 +74,7 @@ def cache_rows(snapshot: Snapshot, history: RateHistory, width: int) -> Rows:
     evicted = f.rate(rates.evictions_per_second, "/s")
     rows.append(pair("evicted, 1 s", evicted, width, _DETAILS))
     slots = f.DASH if model is None else f"{f.count(memory.slots_used)} / {f.count(memory.slots_total)}"
-    rows.append(pair("slots used", slots, width, _MORE))
+    rows.append(pair("slots used", slots, width, _DETAILS))
     return [*rows, *_layer_rows(snapshot.reply, width)]
 
 
@@ -91,12 +91,10 @@ def _layer_rows(reply: ReplyStats | None, width: int) -> Rows:
 
 
 def speed_rows(snapshot: Snapshot, width: int) -> Rows:
-    """Tokens per second of prompt and reply, and the time to the first token."""
-    reply = snapshot.reply
+    """Tokens per second of prompt and reply."""
     return [
         pair("prompt", f.rate(prompt_rate(snapshot)), width),
         pair("decode", f.rate(decode_rate(snapshot)), width),
-        pair("first token", f.seconds(reply.first_token_seconds if reply else None), width, _MORE),
     ]
 
 
@@ -127,8 +125,8 @@ def switch_rows(snapshot: Snapshot, width: int) -> Rows:
         key = BY_ID[action_id].keys[0]
         setting = f" {state.wanted}" if state else ""
         rows.append(pair(f"{key} {name}{setting}", switch_value(state), width))
-        for number, line in enumerate(note(_reason(state), width)):
-            rows.append(Row(line, _LONG_REASONS if number else _REASONS))
+        first = _MORE if action_id == "stager" or (state and state.pending) else _REASONS
+        rows += note_rows(_reason(state), width, first, _LONG_REASONS)
     rows.append(pair("stage pool built", f"{modes.pool_generation} x" if modes else f.DASH, width, _DETAILS))
     return rows
 

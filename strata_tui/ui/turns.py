@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..engine.events import FinishReason, ReplyDone, Sampling
 from ..errors import UserError
 from ..sessions.rows import Role, Status
+from . import format as f
 from . import pauses
 from .actions import as_message
 from .chat import Chat, RunningReply, Turn
@@ -132,7 +133,9 @@ class Turns:
         """What follows a reply's end."""
         screen, transcript = self._screen, self._screen.transcript
         if event.reason is FinishReason.TOO_LONG:
-            why = event.message or "The message does not fit the context."
+            stats = event.stats
+            size = f"{f.count(stats.prompt_tokens)} tokens for a context of {f.count(stats.context_total)}"
+            why = f"{'Not begun' if run.sent is None else 'Not sent'}: {size}. /room makes room."
             if run.chat is screen.chat:
                 await transcript.refresh_turns(follow=run.sent is not None)
             if run.sent is not None:

@@ -104,7 +104,7 @@ def test_numbers_of_a_gpu() -> None:
     assert line("slots used", shown) == "slots used 1 408 / 1 536"
     assert line("prompt", shown) == "prompt 160.0 tok/s"
     assert line("decode", shown) == "decode 18.3 tok/s"
-    assert line("first token", shown) == "first token 0.94 s"
+    assert line("Speed", shown) == "Speed first token 0.94 s"
     assert line("Context", shown) == "Context 6 712 / 16 384"
     assert line("prompt: ", shown) == "prompt: reused 20 read 80"
     assert "40 %" in shown and "91 %" in shown
@@ -135,7 +135,7 @@ def test_before_a_model_everything_is_unknown() -> None:
         shown = shown.replace(name, "")
     assert not any(c.isdigit() for c in shown)
     labels = ("Memory", "hit", "hits", "misses", "from mirror", "from file", "swaps", "copied", "evicted", "slots used")
-    for label in (*labels, "prompt", "decode", "first token", "Context", "prompt: ", "Drafts", "stage pool built"):
+    for label in (*labels, "prompt", "decode", "Speed", "Context", "prompt: ", "Drafts", "stage pool built"):
         assert DASH in line(label, shown)
 
 
@@ -222,16 +222,10 @@ def test_on_a_short_panel_the_least_important_is_left_out() -> None:
     sections = panel_sections(replace(LIVE, reply=replace(REPLY, drafts=drafts)), RateHistory(), 36)
     heights = {height: join_sections(sections, 36, height).plain for height in range(60, 10, -1)}
     assert all(shown.count("\n") < height for height, shown in heights.items() if height >= 20)
-    gone = [
-        next(h for h, shown in heights.items() if label not in shown)
-        for label in (
-            "hit by layer",
-            "stage pool built",
-            "from mirror",
-            "first token",
-        )
-    ]
+    labels = ("hit by layer", "stage pool built", "from mirror")
+    gone = [next(h for h, shown in heights.items() if label not in shown) for label in labels]
     assert gone == sorted(gone, reverse=True) and gone[0] > gone[2]
+    assert all("98 % of sampled" in shown for height, shown in heights.items() if height >= 31), "the stager's reason"
     least = heights[11]
     for kept in ("VRAM", "trunk", "hit, decode", "hit, 1 s", "decode", "Context", "f7 pinning", "4 of 5 accepted"):
         assert kept in least
@@ -250,3 +244,13 @@ def test_a_plan_can_be_drawn_at_any_width() -> None:
     plan = (PlanLine("slots", 1 << 30, "22 of 64 experts"),)
     for width in range(1, 40):
         assert plan_lines(plan, width)
+
+
+def test_a_sentence_that_is_cut_says_so() -> None:
+    long = SwitchState("auto", "ram", "auto: ram, 98 % of sampled pages cached; and then a good deal more of it")
+    sections = panel_sections(replace(LIVE, modes=ModesState(ON, long, 1)), RateHistory(), 36)
+    assert "\n  98 % of sampled pages cached; and\n  then a good" in join_sections(sections, 36, 60).plain
+    shown = [join_sections(sections, 36, height).plain for height in range(60, 20, -1)]
+    assert any("\n  98 % of sampled pages cached; and…" in one for one in shown)
+    for one in shown:
+        assert ("pages cached; and\n" in one) == ("\n  then a good" in one)

@@ -143,4 +143,5 @@ def foot_text(turn: Turn) -> str:
         parts.append(f.rate(stats.decode_rate))
         parts.append(f"first {f.seconds(stats.first_token_seconds)}")
         parts.append(f"hit {f.percent(stats.counters.decode.hit_rate)}")
+        parts.append(f"read {f.count(stats.read_tokens)} of {f.count(stats.prompt_tokens)}")
     return "  ".join(parts)
