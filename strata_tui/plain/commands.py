@@ -231,6 +231,11 @@ class PlainCommands(RoomCommands):
         if word:
             self._put("thinking", typed_value("thinking", word, self._talk.model))
         self._tell("thinking")
+        model = self._talk.model
+        if model is not None and not model.thinking:
+            self._say(f"  {model.name}'s chat template has no choice of thinking.")
+        elif model is not None and not word:
+            self._say(f"  It can be {', '.join((*model.thinking, 'auto'))}: /thinking and one of these.")
 
     def _put(self, name: str, value: Any) -> None:
         talk = self._talk

@@ -103,7 +103,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("options", "Options of chat, model, all", ("alt+o",), "options", "NAME"),
     Action("set", "Set an option: chat, model, all", (), "set", "NAME VALUE"),
     Action("system", "This chat's system prompt", (), "system", "TEXT"),
-    Action("thinking", "Thinking: next way, or the one given", (), "thinking", "MODE"),
+    Action("thinking", "This chat's thinking: next, or the one given", ("alt+k",), "thinking", "MODE"),
     Action("plan", "Show the memory plan", (), "plan"),
     Action("model", "Choose a model, or load one", ("alt+m",), "model", "NAME"),
     Action("pull", "Fetch from the Hugging Face Hub", (), "pull", "REPO:QUANT"),

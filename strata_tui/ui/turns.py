@@ -212,7 +212,7 @@ class Turns:
     def chat_shown(self) -> None:
         """Another chat is shown, with its own draft in the prompt."""
         self._editing = None
-        self._screen.prompt.border_title, self._screen.prompt.border_subtitle = "Prompt", None
+        self._screen.prompt.border_title = "Prompt"
         self.show_queue()
 
     def draft_of(self, chat: Chat) -> str:
@@ -264,6 +264,11 @@ class Turns:
         prompt.focus()
 
     @property
+    def editing(self) -> bool:
+        """Whether a message is being changed in the prompt."""
+        return self._editing is not None
+
+    @property
     def above(self) -> Turn:
         """The message that what is typed would follow."""
         editing = self._editing
@@ -293,7 +298,8 @@ class Turns:
 
     def _restore_prompt(self, editing: Editing) -> None:
         prompt = self._screen.prompt
-        prompt.border_title, prompt.border_subtitle = "Prompt", None
+        prompt.border_title = "Prompt"
+        self._screen.show_thinking()
         prompt.replace_message(editing.typed)
 
     # Replies again

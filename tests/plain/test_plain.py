@@ -125,6 +125,7 @@ def test_options(talk: Talk, tmp_path: Path) -> None:
     assert "Error: top-k is '7.5'" in said and "  system prompt: Be long. (this chat)\n" in said
     assert "temperature: 0 (settings)" in said
     assert "chat template does not know thinking on" in said
+    assert "tiny qwen3moe's chat template has no choice of thinking." in talk("/thinking")
     with Store(tmp_path / "chats.sqlite3") as store:
         [info] = store.list_sessions()
         assert (dict(info.options), info.system) == ({"top_k": 7}, "Be long.")

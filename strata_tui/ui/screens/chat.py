@@ -38,7 +38,7 @@ from ...engine.events import (
 )
 from ...errors import UserError
 from ...sessions.store import Store
-from ..actions import Where, bindings, parse_slash
+from ..actions import Where, bindings, key_name, parse_slash
 from ..chat import Chat
 from ..commands import Commands
 from ..completer import Completer
@@ -46,7 +46,7 @@ from ..joined import joined
 from ..keymap import resolve_keys
 from ..loader import Loader
 from ..making_room import MakingRoom
-from ..options import Options
+from ..options import Options, thinking_text
 from ..panels import CHATS, ENGINE, Panels
 from ..replies import Replies
 from ..shelf import Shelf
@@ -347,6 +347,7 @@ class ChatScreen(Screen[None]):
         before = self.options.system()
         self.model, self.plan = model, plan
         self.options.begin(before)
+        self.show_thinking()
         self.query_one("#load", LoadBar).hide()
         self.query_one(TitleBar).show_model(model, "loading" if self.loader.loading else "no model")
         self.show_welcome()
@@ -380,6 +381,7 @@ class ChatScreen(Screen[None]):
         self.chat = chat
         self.show_title()
         self.turns.chat_shown()
+        self.show_thinking()
         await self.transcript.show(chat.turns)
         self.show_welcome()
         self.sample_now()
@@ -389,6 +391,12 @@ class ChatScreen(Screen[None]):
         """The title bar's title."""
         read_only = "(read-only) " if self.commands.chats.elsewhere is not None else ""
         self.query_one(TitleBar).show_title(read_only + self.chat.shown_title)
+
+    def show_thinking(self) -> None:
+        """How the next reply thinks, where the model's template has a choice: in the prompt's border."""
+        if not self.turns.editing:  # that has a hint there
+            key = next((key_name(key) for key in self.keymap.of("thinking")), "/thinking")
+            self.prompt.border_subtitle = thinking_text(self.options, key)
 
     def show_welcome(self) -> None:
         """The text of an empty chat: the model, its memory plan, the first keys."""
