@@ -111,7 +111,10 @@ class MakingRoom:
             self._screen.flash.say(f"All messages are sent. {self._next()}")
         else:
             some = "1 message is" if len(out) == 1 else f"{len(out)} messages are"
-            self._screen.flash.say(f"{some} not sent from now on; x on it takes one back. {self._next()}", stay=True)
+            key = self._screen.key_of("leave_out_here", "/room")
+            self._screen.flash.say(
+                f"{some} not sent from now on; {key} on one takes it back. {self._next()}", stay=True
+            )
 
     def _next(self) -> str:
         """What the person may do now."""

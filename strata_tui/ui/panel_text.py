@@ -13,8 +13,9 @@ from ..engine.counters import Counters, DraftCounters, ReplyStats
 from ..engine.events import EngineState, PlanLine, Snapshot
 from ..engine.modes import SwitchState
 from . import format as f
-from .actions import BY_ID
+from .actions import BY_ID, key_name
 from .history import RateHistory
+from .keymap import DEFAULT, Keymap
 from .panel_parts import Row, Section, columns, meter, note, note_rows, pair, parts, ratio, table_row, trend
 
 Rows = list[Row]
@@ -24,7 +25,7 @@ _LAYER_LINES = 2  # most lines of the strip of layers
 _NEXT_ROUND = "from the next round on"  # when a switch takes effect, see Engine.set_modes
 
 
-def panel_sections(snapshot: Snapshot, history: RateHistory, width: int) -> list[Section]:
+def panel_sections(snapshot: Snapshot, history: RateHistory, width: int, keymap: Keymap = DEFAULT) -> list[Section]:
     """The panel's sections for a width in cells; first what must be seen on short screens, too."""
     memory = snapshot.memory
     there = f.DASH if snapshot.model is None else "no GPU: slots in RAM"
@@ -38,7 +39,7 @@ def panel_sections(snapshot: Snapshot, history: RateHistory, width: int) -> list
         Section("Expert cache", cache_rows(snapshot, history, width), f"reply{'total':>{columns(width)[1]}}"),
         Section("Speed", speed_rows(snapshot, width), f"first token {f.seconds(first)}"),
         Section("Context", context_rows(snapshot, width), _context(snapshot)),
-        Section("Switches", switch_rows(snapshot, width), _NEXT_ROUND),
+        Section("Switches", switch_rows(snapshot, width, keymap), _NEXT_ROUND),
         Section("Drafts", draft_rows(snapshot, width), _accepted(drafts)),
     ]
 
@@ -112,7 +113,7 @@ def _context(snapshot: Snapshot) -> str:
     return f"{f.count(snapshot.context_used)} / {f.count(snapshot.context_total)}"
 
 
-def switch_rows(snapshot: Snapshot, width: int) -> Rows:
+def switch_rows(snapshot: Snapshot, width: int, keymap: Keymap = DEFAULT) -> Rows:
     """Each switch: key, name and the setting on the left; on the right the state in force; then the reason."""
     modes = snapshot.modes
     rows: Rows = []
@@ -122,7 +123,7 @@ def switch_rows(snapshot: Snapshot, width: int) -> Rows:
         ("residency", "residency", modes.residency if modes else None),
         ("draft", "drafts", modes.draft if modes else None),
     ):
-        key = BY_ID[action_id].keys[0]
+        key = next((key_name(key) for key in keymap.of(action_id)), f"/{BY_ID[action_id].slash}")
         setting = f" {state.wanted}" if state else ""
         rows.append(pair(f"{key} {name}{setting}", switch_value(state), width))
         first = _MORE if action_id == "stager" or (state and state.pending) else _REASONS

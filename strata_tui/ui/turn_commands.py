@@ -150,7 +150,8 @@ class TurnCommands:
         out = frozenset(n for n, seen in enumerate(in_view(path)) if not seen)
         out = toggled(path, out, path.index(turn))
         await screen.room.set_sent(screen.chat, {one: n not in out for n, one in enumerate(path)})
-        screen.flash.say("Sent again from now on." if turn.sent else "Not sent from now on; x takes it back.")
+        key = screen.key_of("leave_out_here", "/room")
+        screen.flash.say("Sent again from now on." if turn.in_view else f"Not sent from now on; {key} takes it back.")
 
     # Branches
 

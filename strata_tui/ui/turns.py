@@ -309,7 +309,7 @@ class Turns:
         user = turn if turn.role is Role.USER else turn.above
         if user is None or user.above is None:
             raise UserError("This reply answers no message.")
-        _refuse_unsent(user)
+        self._refuse_unsent(user)
         self.free()
         self._start(self._answer(self._screen.chat, user))
 
@@ -322,7 +322,7 @@ class Turns:
             raise UserError("Only a reply can be gone on with; r (/regen) has one written to this message.")
         if turn.status is Status.RUNNING and not turn.live:
             raise UserError("Another program is writing this reply.")
-        _refuse_unsent(turn)
+        self._refuse_unsent(turn)
         self.free()
         self._start(self._more(self._screen.chat, turn))
 
@@ -340,6 +340,11 @@ class Turns:
             raise UserError("The model is still loading.")
         if screen.model is None:
             raise UserError("No model is loaded: /open loads one.")
+
+    def _refuse_unsent(self, turn: Turn) -> None:
+        if not turn.in_view:
+            key = self._screen.key_of("leave_out_here", "/room")
+            raise UserError(f"This message is not sent to the model: {key} on it takes it back.")
 
     # Branches
 
@@ -386,8 +391,3 @@ def _failed(message: Queued) -> Turn | None:
 
 def _came_to_nothing(reply: Turn) -> bool:
     return reply.status is Status.ERROR and not (reply.text or reply.thinking or reply.below)
-
-
-def _refuse_unsent(turn: Turn) -> None:
-    if not turn.in_view:
-        raise UserError("This message is not sent to the model: x on it (/room) takes it back.")

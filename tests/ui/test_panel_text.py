@@ -7,6 +7,7 @@ from strata_tui.engine.events import EngineState, ModelInfo, PlanLine, Snapshot
 from strata_tui.engine.modes import ModesState, SwitchState
 from strata_tui.ui.format import DASH
 from strata_tui.ui.history import RateHistory
+from strata_tui.ui.keymap import resolve_keys
 from strata_tui.ui.panel_parts import join_sections
 from strata_tui.ui.panel_text import panel_sections, plan_lines
 
@@ -162,6 +163,14 @@ def test_switches_show_the_state_and_the_reason() -> None:
     assert line("f8", shown) == "f8 stager auto ram"
     assert "\n  98 % of sampled pages cached\n" in shown
     assert line("stage pool", shown) == "stage pool built 3 x"
+
+
+def test_switches_name_the_keys_of_the_person() -> None:
+    keymap = resolve_keys({"pin": ("ctrl+k",), "stager": ()})
+    shown = join_sections(panel_sections(LIVE, RateHistory(), 36, keymap), 36, 100).plain
+    assert line("^k", shown) == "^k pinning auto on"
+    assert line("/stager", shown) == "/stager stager auto ram"
+    assert line("Switches", shown) == "Switches from the next round on"
 
 
 def test_the_residency_line() -> None:

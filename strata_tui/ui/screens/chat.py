@@ -137,7 +137,7 @@ class ChatScreen(Screen[None]):
             with Vertical(id="middle"):
                 yield Transcript(id="transcript")
                 yield Static(id="unseen")
-            yield EnginePanel(id="engine")
+            yield EnginePanel(id="engine", keymap=self.keymap)
         yield LoadBar(id="load")
         yield LoadBar(id="pull", stops="/pull stop ends it")
         yield Flash(id="flash")
@@ -395,8 +395,11 @@ class ChatScreen(Screen[None]):
     def show_thinking(self) -> None:
         """How the next reply thinks, where the model's template has a choice: in the prompt's border."""
         if not self.turns.editing:  # that has a hint there
-            key = next((key_name(key) for key in self.keymap.of("thinking")), "/thinking")
-            self.prompt.border_subtitle = thinking_text(self.options, key)
+            self.prompt.border_subtitle = thinking_text(self.options, self.key_of("thinking", "/thinking"))
+
+    def key_of(self, action: str, slash: str) -> str:
+        """An action's key as it is shown; else the command that does it."""
+        return next((key_name(key) for key in self.keymap.of(action)), slash)
 
     def show_welcome(self) -> None:
         """The text of an empty chat: the model, its memory plan, the first keys."""

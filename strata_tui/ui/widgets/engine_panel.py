@@ -9,6 +9,7 @@ from textual.widgets import Static
 
 from ...engine.events import Snapshot
 from ..history import RateHistory
+from ..keymap import DEFAULT, Keymap
 from ..panel_parts import join_sections
 from ..panel_text import panel_sections
 
@@ -18,8 +19,9 @@ _LEAST = 24  # cells; below this the panel is being opened or closed
 class EnginePanel(VerticalScroll):
     """One Static in a scroll: the whole panel is text, so a refresh is one update."""
 
-    def __init__(self, id: str | None = None) -> None:
+    def __init__(self, id: str | None = None, keymap: Keymap = DEFAULT) -> None:
         super().__init__(id=id, classes="section")
+        self._keymap = keymap
         self.history = RateHistory()
         self._snapshot = Snapshot()
         self._drawn: Content | None = None
@@ -55,7 +57,7 @@ class EnginePanel(VerticalScroll):
         """Draws the last numbers for the present size."""
         width, height = self.scrollable_content_region.size
         if width >= _LEAST:
-            sections = panel_sections(self._snapshot, self.history, width)
+            sections = panel_sections(self._snapshot, self.history, width, self._keymap)
             text = join_sections(sections, width, height, whole=self.has_focus)
             if self._drawn is None or not text.is_same(self._drawn):  # else nothing has to be laid out anew
                 self._drawn = text
