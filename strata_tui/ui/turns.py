@@ -40,6 +40,7 @@ class Turns:
         self._queue = Queue()
         self._starting = False  # a reply is on its way: set at once, before anything waits
         self._editing: Editing | None = None
+        self._full: Chat | None = None  # in which room has to be made, as soon as nothing runs
 
     # Sending
 
@@ -94,6 +95,7 @@ class Turns:
                 self._screen.flash.say(str(error), error=True)
             finally:
                 self._starting = False
+            self._offer_room()
             self.go_ahead()
 
         self._screen.run_worker(start(), group="send")
@@ -145,8 +147,7 @@ class Turns:
                     self._edits_again(run.sent)
             else:
                 screen.flash.say(why, error=True)
-            if run.chat is screen.chat and screen.is_current:
-                screen.start("make_room")
+            self._full = run.chat
         elif event.reason is FinishReason.FULL:
             where = " in another chat" if run.chat is not screen.chat else ""
             screen.flash.say(f"The context is full{where}: /room makes room for more.", stay=True)
@@ -162,7 +163,16 @@ class Turns:
         screen.sample_now()
         await screen.commands.chats.refresh()
         pauses.tidy()
+        self._offer_room()
         self.go_ahead()
+
+    def _offer_room(self) -> None:
+        """Opens the page for the chat that did not fit; not where a reply can end before its begin is all told."""
+        screen = self._screen
+        if self._full is not None and not self.busy:
+            chat, self._full = self._full, None
+            if chat is screen.chat and screen.is_current:
+                screen.start("make_room")
 
     # The queue
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
 from textual.widgets import OptionList
 
 from strata_tui.config import Settings
@@ -233,6 +235,21 @@ async def test_a_changed_message_that_does_not_fit_stays_a_change(start: Start) 
         await run.until(lambda: run.screen.chat.turns[2].text == "shorter")
         await idle(run)
         assert turn in run.screen.chat.turns[2].siblings
+
+
+async def test_a_reply_that_ends_before_its_begin_is_shown(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with start(settings=SHORT, engine=SMALL) as run:
+        refresh = run.screen.transcript.refresh_turns
+
+        async def late(*, follow: bool) -> None:
+            while run.screen.replies.running is not None:
+                await asyncio.sleep(0.02)
+            await refresh(follow=follow)
+
+        monkeypatch.setattr(run.screen.transcript, "refresh_turns", late)
+        await run.say(words(45))
+        await page(run)
+        assert run.prompt.text == words(45)
 
 
 async def test_room_is_made_between_replies_only(start: Start, slow_engine: EngineOptions) -> None:
