@@ -36,6 +36,10 @@ struct st_phase_counters {
 #undef ST_FIELD
 };
 
+struct st_layer_counters {  // picks and hits of one layer alone
+    _Atomic uint64_t picks, hits;
+};
+
 enum st_phase { ST_PHASE_PROMPT = 0, ST_PHASE_DECODE = 1, ST_PHASES = 2 };
 
 #define ST_COUNT(phase_counters, field, n) \

@@ -254,7 +254,6 @@ int st_make_resident(struct st_backend * b, const struct picks * p, int32_t firs
     if (t->compute != b->inner && change_stream(t, b->inner) < 0) {
         return -1;
     }
-    struct st_phase_counters * count = st_now(t);
     const bool window = st_window_holds(&t->window, p->tokens);
     uint64_t picks = 0, hits = 0, evictions = 0;
     int n_loads = 0;
@@ -297,11 +296,9 @@ int st_make_resident(struct st_backend * b, const struct picks * p, int32_t firs
     }
     const int result = n_loads > 0 ? st_load_blobs(t, c, b->loads, n_loads, b->inner) : 0;
     if (tally) {
-        ST_COUNT(count, picks, picks);
-        ST_COUNT(count, hits, hits);
-        ST_COUNT(count, misses, picks - hits);
+        st_count_picks(t, p->group, picks, hits);
     }
-    ST_COUNT(count, evictions, evictions);
+    ST_COUNT(st_now(t), evictions, evictions);
     if (n_loads > 0) {
         int64_t used = 0;
         for (int k = 0; k < t->n_classes; k++) {

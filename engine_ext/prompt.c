@@ -152,9 +152,7 @@ static int tally(struct st_backend * b, const struct ggml_cgraph * graph, const 
         hits += st_residency_find(&c->residency, key) >= 0 ? (uint64_t) b->count[e] : 0;
         c->usage[key] += (float) (b->count[e] < ST_USAGE_MOST ? b->count[e] : ST_USAGE_MOST);
     }
-    ST_COUNT(st_now(t), picks, picks);
-    ST_COUNT(st_now(t), hits, hits);
-    ST_COUNT(st_now(t), misses, picks - hits);
+    st_count_picks(t, g, picks, hits);
     return 0;
 }
 

@@ -196,6 +196,27 @@ static PyObject * tier_counters(PyObject * self, PyObject * unused) {
     return prompt && decode ? Py_BuildValue("{s:N,s:N}", "prompt", prompt, "decode", decode) : NULL;
 }
 
+static PyObject * tier_layers(PyObject * self, PyObject * unused) {
+    (void) unused;
+    struct st_tier * t = py_tier_of(self);
+    PyObject * list = t ? PyList_New(0) : NULL;
+    for (int i = 0; list && i < t->n_groups; i++) {
+        struct st_group * g = &t->groups[i];
+        unsigned long long n[ST_PHASES][2];
+        for (int phase = 0; phase < ST_PHASES; phase++) {
+            n[phase][0] = atomic_load_explicit(&g->counters[phase].picks, memory_order_relaxed);
+            n[phase][1] = atomic_load_explicit(&g->counters[phase].hits, memory_order_relaxed);
+        }
+        const int prompt = ST_PHASE_PROMPT, decode = ST_PHASE_DECODE;
+        PyObject * item = Py_BuildValue("(i(KK)(KK))", g->layer, n[prompt][0], n[prompt][1], n[decode][0], n[decode][1]);
+        if (!item || PyList_Append(list, item) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(item);
+    }
+    return list;
+}
+
 static PyObject * tier_arena(PyObject * self, PyObject * unused) {
     (void) unused;
     struct st_tier * t = py_tier_of(self);
@@ -449,6 +470,7 @@ PyMethodDef py_tier_methods[] = {
     { "modes", tier_modes, METH_NOARGS, "The switches as they are, with reasons (any thread)." },
     { "stager", tier_stager, METH_NOARGS, "The stager as it is: profile, threads, how often the profile changed, bytes filled and the time that took (any thread)." },
     { "counters", tier_counters, METH_NOARGS, "Counters per phase (any thread)." },
+    { "layers", tier_layers, METH_NOARGS, "(layer, (picks, hits) of prompts, (picks, hits) of decoding) of each layer with experts (any thread)." },
     { "arena", tier_arena, METH_NOARGS, "Bytes and slots (any thread)." },
     { "residents", tier_residents, METH_NOARGS, "(layer, expert, slot) of each resident; between rounds." },
     { "verify", tier_verify, METH_VARARGS, "Compares random residents with the file; between rounds." },

@@ -59,6 +59,7 @@ struct st_group {
     int class_index;
     int n_slices;
     struct st_slice slices[ST_MAX_SLICES];
+    struct st_layer_counters counters[ST_PHASES];
 };
 
 struct st_run {  // neighbouring slices that are copied at once
@@ -211,6 +212,17 @@ void st_error_clear(struct st_tier * t);
 
 static inline struct st_phase_counters * st_now(struct st_tier * t) {
     return &t->counters[atomic_load_explicit(&t->phase, memory_order_relaxed)];
+}
+
+// Counts the picks and hits of a layer whose experts are known.
+static inline void st_count_picks(struct st_tier * t, const struct st_group * g, uint64_t picks, uint64_t hits) {
+    struct st_phase_counters * all  = st_now(t);
+    struct st_layer_counters * mine = &t->groups[g - t->groups].counters[all - t->counters];
+    ST_COUNT(all, picks, picks);
+    ST_COUNT(all, hits, hits);
+    ST_COUNT(all, misses, picks - hits);
+    ST_COUNT(mine, picks, picks);
+    ST_COUNT(mine, hits, hits);
 }
 
 static inline bool st_cancelled(const struct st_tier * t) {

@@ -29,6 +29,16 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
+# As the kinds of Qwen3 and gpt-oss ask for thinking: a switch that closes it at once, and a word for the effort.
+SWITCH_TEMPLATE = (
+    CHAT_TEMPLATE.removesuffix("{% endif %}")
+    + "{% if enable_thinking is defined and enable_thinking is false %}{{ '<think>\n\n</think>\n\n' }}{% endif %}"
+    + "{% endif %}"
+)
+EFFORT_TEMPLATE = (
+    "{% if not reasoning_effort is defined %}{% set reasoning_effort = 'medium' %}{% endif %}"
+    "{{ '<|im_start|>system\nReasoning: ' + reasoning_effort + '<|im_end|>\n' }}" + CHAT_TEMPLATE
+)
 _WORDS = """the of and to in is that it was for on are as with his they at be this have from or one had by word but not
 what all were we when your can said there use an each which she do how their if will up other about out many then them
 these so some her would make like him into time has look two more write go see number no way could people my than first
@@ -51,7 +61,9 @@ def vocabulary() -> list[tuple[str, float, TokenType]]:
 class TinyWriter:
     """A GGUF of one architecture with the vocabulary in it, random weights and seeded."""
 
-    def __init__(self, path: Path, arch: str, seed: int, *, max_tensors: int = 0, n_vocab: int = 0) -> None:
+    def __init__(
+        self, path: Path, arch: str, seed: int, *, max_tensors: int = 0, n_vocab: int = 0, template: str = CHAT_TEMPLATE
+    ) -> None:
         """`n_vocab`: of a vocabulary of bare numbers, which spells no text; 0: the one that does."""
         self.path, self.arch = path, arch
         self.rng = np.random.default_rng(seed)
@@ -73,7 +85,7 @@ class TinyWriter:
         self.w.add_eot_token_id(260)
         self.w.add_unk_token_id(0)
         self.w.add_add_bos_token(False)
-        self.w.add_chat_template(CHAT_TEMPLATE)
+        self.w.add_chat_template(template)
 
     def keys(self, **values: int | float | bool | str | list[int]) -> None:
         """Adds "<arch>.<key>" for each; a double underscore stands for a dot."""
@@ -189,9 +201,9 @@ class TinyWriter:
         return self.path
 
 
-def qwen3moe(path: Path, *, seed: int = 0, max_tensors: int = 0) -> Path:
+def qwen3moe(path: Path, *, seed: int = 0, max_tensors: int = 0, template: str = CHAT_TEMPLATE) -> Path:
     """Plain MoE. Layers differ in the type of their down projections, so there are two sizes of experts."""
-    t = TinyWriter(path, "qwen3moe", seed, max_tensors=max_tensors)
+    t = TinyWriter(path, "qwen3moe", seed, max_tensors=max_tensors, template=template)
     t.common()
     t.moe()
     t.head()

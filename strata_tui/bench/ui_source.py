@@ -87,7 +87,7 @@ class ScriptedEngine:
             context_total=CONTEXT,
         )
 
-    def open(self, path: Path) -> None:
+    def open(self, path: Path, *, context: int | None = None) -> None:
         """Is open at once."""
         self._outbox.emit(Loaded(self._model, (PlanLine("slots", 8 << 30, "a script"),)))
 

@@ -152,7 +152,7 @@ class Reply:
             self._write("\n")
         if done.reason in (FinishReason.ERROR, FinishReason.TOO_LONG):
             raise UserError(done.message or f"The reply ended: {done.reason.value}.")
-        if done.reason is FinishReason.LENGTH:
+        if done.reason in (FinishReason.LENGTH, FinishReason.FULL):
             why = done.message[:1].lower() + done.message[1:]
             self._notice(f"the reply was cut after {done.stats.reply_tokens} tokens: {why}")
 

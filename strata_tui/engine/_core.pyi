@@ -159,6 +159,8 @@ class Tier:
         """The stager as it is. Any thread."""
     def counters(self) -> dict[str, dict[str, int]]:
         """{"prompt": {...}, "decode": {...}} with the fields of PhaseCounters. Any thread."""
+    def layers(self) -> list[tuple[int, tuple[int, int], tuple[int, int]]]:
+        """(layer, (picks, hits) of prompts, (picks, hits) of decoding) of each layer with experts. Any thread."""
     def arena(self) -> dict[str, int]:
         """{"bytes", "slots_total", "slots_used"}. Any thread."""
     def residents(self) -> list[tuple[int, int, int]]:

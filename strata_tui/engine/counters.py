@@ -138,6 +138,23 @@ class MemoryReport:
     snapshots_disk: int = 0  # KV snapshots on the disk, of all models
     ram_available: int | None = None
     process_rss: int | None = None
+    reserve: int | None = None  # what the memory plan leaves free, in VRAM on a GPU and in RAM otherwise
+
+    @property
+    def other(self) -> int | None:
+        """VRAM in use for all else: compute buffers, a ring of its own, other programs; None where unknown."""
+        if self.vram_used is None or self.trunk is None or self.kv is None:
+            return None
+        return max(0, self.vram_used - self.trunk - self.kv - self.arena)
+
+    @property
+    def held(self) -> int:
+        """Bytes that the open model takes where the memory plan counts them: what it gives back when it is closed.
+
+        A trunk in RAM is page cache, which counts as available anyway.
+        """
+        trunk = self.trunk if self.on_gpu else 0
+        return sum(part or 0 for part in (trunk, self.kv, self.arena))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +178,20 @@ class ReplyStats:
     gate: str = ""  # what the switch for drafts said at the end: its state and the reason
     thinking_tokens: int = 0  # of reply_tokens, those written before the reply's own text
     thinking_seconds: float | None = None  # from the first token to the last of these
+    quantization: str = ""  # the model's
+    layers: tuple[tuple[int, int], ...] = ()  # picks and hits while decoding, of each layer with experts
     each: tuple[dict[str, object], ...] = ()  # of a reply that was gone on with: the numbers of each part
 
     @property
     def prompt_rate(self) -> float | None:
         """Prompt tokens read (not reused) per second."""
-        n = self.prompt_tokens - self.reused_tokens
+        n = self.read_tokens
         return n / self.prompt_seconds if self.prompt_seconds and n > 0 else None
+
+    @property
+    def read_tokens(self) -> int:
+        """Tokens of the prompt that were not in the KV cache and had to be read."""
+        return self.prompt_tokens - self.reused_tokens
 
     @property
     def decode_rate(self) -> float | None:
@@ -195,6 +219,7 @@ class ReplyStats:
             gate=rest.gate,
             thinking_tokens=self.thinking_tokens + rest.thinking_tokens,
             thinking_seconds=_sum(self.thinking_seconds, rest.thinking_seconds),
+            layers=_layers(self.layers, rest.layers),
             each=(*(self.each or (self._alone(),)), rest._alone()),
         )
 
@@ -226,10 +251,20 @@ class ReplyStats:
             names = {f.name for f in fields(DraftCounters)}
             given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in drafts.items() if k in names}
             kept["drafts"] = DraftCounters(**given)
+        layers = kept.get("layers")
+        if isinstance(layers, list):
+            kept["layers"] = tuple((picks, hits) for picks, hits in layers)
         each = kept.get("each")
         if isinstance(each, list | tuple):
             kept["each"] = tuple(each)
         return cls(**kept)  # type: ignore[arg-type]
+
+
+def _layers(one: tuple[tuple[int, int], ...], other: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    """The sums layer by layer; nothing where one part's are unknown, or of another model."""
+    if len(one) != len(other):
+        return ()
+    return tuple((a + c, b + d) for (a, b), (c, d) in zip(one, other, strict=True))
 
 
 def _sum(*values: float | None) -> float | None:

@@ -34,12 +34,12 @@ class Engine:
         self._monitor.start()
         self._closed = False
 
-    def open(self, path: Path) -> None:
+    def open(self, path: Path, *, context: int | None = None) -> None:
         """Opens a model in place of the open one, after the replies that wait already.
 
-        Events: LoadProgress..., then always one Loaded or LoadFailed.
+        `context`: tokens, in place of the options' own. Events: LoadProgress..., then always one Loaded or LoadFailed.
         """
-        self._worker.open(path)
+        self._worker.open(path, context)
 
     def cancel_load(self) -> None:
         """Stops the running load and those waiting; each ends with LoadFailed(cancelled=True)."""
@@ -56,6 +56,13 @@ class Engine:
     def forget(self, chats: Collection[str]) -> None:
         """Drops the KV snapshots of chats that are gone for good, in RAM and on the disk."""
         self._worker.forget(chats)
+
+    def measure(self, messages: Sequence[Message], *, texts: Sequence[str] = (), thinking: str | None = None) -> int:
+        """Asks how many tokens a prompt of these messages takes, and each of these texts; after all that waits.
+
+        `thinking`: as in Sampling. Returns an id; event: always one Measured with it.
+        """
+        return self._worker.measure(messages, texts, thinking)
 
     def cancel(self, reply_id: int | None = None) -> None:
         """Ends a running or waiting reply, or all of them; unknown and finished ids are ignored."""

@@ -22,7 +22,8 @@ class EngineState(str, Enum):
 
 class FinishReason(str, Enum):
     STOP = "stop"  # the model ended its reply
-    LENGTH = "length"  # token limit or context end
+    LENGTH = "length"  # the token limit
+    FULL = "context full"  # the reply stopped because the context has no room left
     CANCELLED = "cancelled"
     ERROR = "error"
     TOO_LONG = "prompt too long"  # nothing was generated: the prompt does not fit the context
@@ -148,6 +149,19 @@ class ReplyDone:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """The answer to Engine.measure: tokens of the conversation with its markup, and of each text alone.
+
+    `problem`: why it could not be measured, in one sentence; the numbers are 0 then.
+    """
+
+    id: int
+    tokens: int
+    texts: tuple[int, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ModesChanged:
     """The engine has applied a change of modes; `state` is what it reports now."""
 
@@ -161,7 +175,7 @@ class Notice:
     text: str
 
 
-Event = LoadProgress | Loaded | LoadFailed | PromptProgress | TextDelta | ReplyDone | ModesChanged | Notice
+Event = LoadProgress | Loaded | LoadFailed | PromptProgress | TextDelta | ReplyDone | Measured | ModesChanged | Notice
 
 
 @dataclass(frozen=True, slots=True)

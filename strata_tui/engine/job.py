@@ -1,4 +1,4 @@
-"""A reply that was asked for, and what its worker does for it."""
+"""What a worker is asked for, and what it does for a reply."""
 
 from __future__ import annotations
 
@@ -17,6 +17,16 @@ class Job:
     sampling: Sampling
     go_on: bool = False  # the last message is the reply itself, unfinished
     chat: str = ""  # names the chat whose KV snapshots serve it; "": none do
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """The question how many tokens a conversation takes, and each of some texts."""
+
+    id: int
+    messages: tuple[Message, ...]
+    texts: tuple[str, ...]
+    thinking: str | None
 
 
 @dataclass(frozen=True, slots=True)

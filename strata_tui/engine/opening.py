@@ -77,6 +77,10 @@ class OpenModel:
     def counters(self) -> Counters:
         return read_counters(self.tier)
 
+    def layers(self) -> list[tuple[int, int]]:
+        """Picks and hits of decoding since the model was opened, of each layer with experts. Any thread."""
+        return [decode for _, _, decode in sorted(self.tier.layers())]
+
     def note_usage(self) -> None:
         """Keeps the experts' usage for the next start; on the thread that decodes."""
         if self._profile is not None:
@@ -128,6 +132,7 @@ class OpenModel:
             vram_total=total,
             trunk=self.info.trunk_bytes,
             kv=self.kv,
+            reserve=self.plan.reserve,
             arena=arena["bytes"],
             slots_used=arena["slots_used"],
             slots_total=arena["slots_total"],

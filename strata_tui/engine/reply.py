@@ -38,6 +38,7 @@ class Reply:
         self._job, self._opened, self._hooks, self._log = job, opened, hooks, log
         self._begun = time.monotonic()
         self._counters = opened.counters()
+        self._layers = opened.layers()
         self._drafts: DraftCounters = opened.speculation.counters()
         self._prompt_tokens = self._reused = 0
         self._source = ""  # of the reused ones, see prefix.Reuse
@@ -89,10 +90,12 @@ class Reply:
             context_used=len(opened.prefix.tokens),
             context_total=opened.context.size,
             model=opened.about.name,
+            quantization=opened.about.quantization,
             drafts=opened.speculation.counters() - self._drafts,
             gate=opened.speculation.state().reason,
             thinking_tokens=self._thinking_tokens,
             thinking_seconds=thought - first if first is not None and thought is not None else None,
+            layers=tuple((p - q, h - i) for (p, h), (q, i) in zip(opened.layers(), self._layers, strict=True)),
         )
 
     def progress(self) -> PromptProgress | None:
@@ -215,7 +218,7 @@ class Reply:
                         raise _Stop(FinishReason.STOP)
                 self._check_limit(limit)
                 if len(opened.prefix.tokens) >= opened.context.size:
-                    raise _Stop(FinishReason.LENGTH, f"The context of {opened.context.size} tokens is full.")
+                    raise _Stop(FinishReason.FULL, f"The context of {opened.context.size} tokens is full.")
                 room = opened.context.size if limit is None else limit - self.reply_tokens
                 window = self._window(window[-1], room)
         finally:
@@ -274,7 +277,7 @@ class Reply:
         opened.prefix.after_abort()
         self._check_cancelled()
         if status == llama.NO_SLOT:
-            raise _Stop(FinishReason.LENGTH, f"The context of {opened.context.size} tokens has no room left.")
+            raise _Stop(FinishReason.FULL, f"The context of {opened.context.size} tokens has no room left.")
         why = opened.tier.last_error().rstrip(".") or LOG.reason()
         raise UserError(f"The engine stopped while computing (llama_decode {status}): {why}.")
 

@@ -23,7 +23,7 @@ from .events import (
     ReplyDone,
     Sampling,
 )
-from .job import Hooks, Job
+from .job import Hooks, Job, Measure
 from .llama_log import cause
 from .loading import LoadCancelled, LoadControl
 from .modes import Modes
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class _Open:
     path: Path
+    context: int | None = None  # in place of the options' own
     control: LoadControl = field(default_factory=LoadControl)
 
 
@@ -53,7 +54,7 @@ class Worker:
     def __init__(self, options: EngineOptions, outbox: Outbox, monitor: Monitor, log: Logger) -> None:
         self._options, self._outbox, self._monitor, self._log = options, outbox, monitor, log
         self._wake = threading.Condition()  # guards everything down to _closing
-        self._commands: deque[_Open | Job | _Forget] = deque()
+        self._commands: deque[_Open | Job | _Forget | Measure] = deque()
         self._loading: _Open | None = None
         self._running: Job | None = None
         self._cancelled = False  # the running reply
@@ -68,10 +69,10 @@ class Worker:
 
     # From any thread
 
-    def open(self, path: Path) -> None:
+    def open(self, path: Path, context: int | None = None) -> None:
         with self._wake:
             self._refuse_when_closed()
-            self._commands.append(_Open(path))
+            self._commands.append(_Open(path, context))
             self._wake.notify()
 
     def cancel_load(self) -> None:
@@ -101,6 +102,15 @@ class Worker:
             self._refuse_when_closed()
             self._commands.append(_Forget(frozenset(chats)))
             self._wake.notify()
+
+    def measure(self, messages: Sequence[Message], texts: Sequence[str], thinking: str | None) -> int:
+        with self._wake:
+            self._refuse_when_closed()
+            question = Measure(self._next_id, tuple(messages), tuple(texts), thinking)
+            self._next_id += 1
+            self._commands.append(question)
+            self._wake.notify()
+        return question.id
 
     def cancel(self, reply_id: int | None = None) -> None:
         with self._wake:
@@ -172,6 +182,8 @@ class Worker:
                     self._open(command)
                 elif isinstance(command, Job):
                     self._reply(command)
+                elif isinstance(command, Measure):
+                    self._measure(command)
                 else:
                     self._apply_modes()
             except Exception as error:  # the thread must live on; each command has its own handling before this
@@ -224,7 +236,10 @@ class Worker:
             command.control.check()
             with self._wake:
                 modes, self._modes_changed = self._modes, False
-            opened = open_model(command.path, self._options, modes, self._outbox.emit, command.control, log)
+            options = self._options
+            if command.context is not None:
+                options = replace(options, context=command.context)
+            opened = open_model(command.path, options, modes, self._outbox.emit, command.control, log)
         except LoadCancelled:
             failure = LoadFailed(f"{command.path.name} was not opened: cancelled.", cancelled=True)
         except UserError as error:
@@ -287,6 +302,11 @@ class Worker:
         self._outbox.emit(done)
         opened.snapshots.replied()
         opened.note_usage()
+
+    def _measure(self, question: Measure) -> None:
+        from .measure import measured
+
+        self._outbox.emit(measured(self._opened, question, self._log))
 
     def _fill_mirror(self, *, whole: bool) -> None:
         """A whole step, while nothing else is to do, or what is due between two rounds."""

@@ -21,6 +21,7 @@ from ..ui.attachments import Attachment, folded, read_file
 from ..ui.export import export_chat, parse_wish
 from ..ui.format import size
 from ..ui.shelf import Shelf
+from .room import RoomCommands
 from .talk import Talk
 
 _MOST_CHATS = 20
@@ -32,6 +33,7 @@ _LABELS = {
     "think": ("on|off", "Write the thinking out, or only that there was some"),
     "model": ("[NAME]", "List the models, or load one"),
     "options": ("", "List the options with their values"),
+    "make_room": ("N", "Room in the context: list the ways, or take one"),
     "plan": ("", "Show the memory plan, and the last reply's numbers"),
 }
 
@@ -40,7 +42,7 @@ class Quit(Exception):
     """The person has said /quit."""
 
 
-class PlainCommands:
+class PlainCommands(RoomCommands):
     """One method a command, named `do_` and the action's id."""
 
     def __init__(self, talk: Talk, shelf: Shelf, settings_file: Path, modes: Modes) -> None:
@@ -229,6 +231,11 @@ class PlainCommands:
         if word:
             self._put("thinking", typed_value("thinking", word, self._talk.model))
         self._tell("thinking")
+        model = self._talk.model
+        if model is not None and not model.thinking:
+            self._say(f"  {model.name}'s chat template has no choice of thinking.")
+        elif model is not None and not word:
+            self._say(f"  It can be {', '.join((*model.thinking, 'auto'))}: /thinking and one of these.")
 
     def _put(self, name: str, value: Any) -> None:
         talk = self._talk

@@ -25,8 +25,8 @@ def run(options: ChatOptions, lines: Lines) -> int:
     with Store(options.store, on_error=problems.append) as store:
         engine = Engine(options.engine)
         try:
-            talk = Talk(engine, store, options.given, lines)
-            shelf = Shelf(options.given.sections.folders, options.settings.model, options.engine, lambda: 0)
+            talk = Talk(engine, store, options.given, lines, options.engine)
+            shelf = Shelf(options.given.sections.folders, options.settings.model, options.engine, talk.held)
             commands = PlainCommands(talk, shelf, options.settings_file, options.engine.modes)
             _begin(options, talk, commands)
             _loop(talk, commands, problems)

@@ -8,15 +8,17 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ..config import Given
+from ..conversation import conversation
 from ..engine import events as ev
-from ..engine.engine import Engine
+from ..engine.engine import Engine, EngineOptions
 from ..engine.snapshot_names import chat_key
 from ..errors import UserError
 from ..parameters import Layers, checked
-from ..sessions.rows import MessageRow, Role, SessionInfo, Status
+from ..sessions.rows import MessageRow, SessionInfo, Status
 from ..sessions.store import Store
 from ..term.signals import interrupts
 from ..text import Cleaner, clean_line
+from ..ui.attachments import folded
 from .lines import Lines, Steps
 
 CHECKPOINT_SECONDS = 1.0
@@ -25,6 +27,7 @@ _WAIT_SECONDS = 0.1  # how soon ctrl+c is noticed while the engine has nothing t
 _STATUS = {
     ev.FinishReason.STOP: Status.DONE,
     ev.FinishReason.LENGTH: Status.DONE,
+    ev.FinishReason.FULL: Status.DONE,
     ev.FinishReason.CANCELLED: Status.STOPPED,
     ev.FinishReason.ERROR: Status.ERROR,
     ev.FinishReason.TOO_LONG: Status.ERROR,
@@ -34,14 +37,16 @@ _STATUS = {
 class Talk:
     """The shown chat and the loaded model. A new chat is stored with its first message."""
 
-    def __init__(self, engine: Engine, store: Store, given: Given, lines: Lines) -> None:
+    def __init__(self, engine: Engine, store: Store, given: Given, lines: Lines, engine_options: EngineOptions) -> None:
         self.engine = engine
+        self.engine_options = engine_options
         self.store = store
         self.layers = Layers(given)
         self.lines = lines
         self.model: ev.ModelInfo | None = None
         self.plan: tuple[ev.PlanLine, ...] = ()
         self.last: ev.ReplyDone | None = None
+        self.unsent = ""  # a message that did not fit the context
         self.show_thinking = False
         self.session: int | None = None
         self.elsewhere: int | None = None  # the process that has the chat open, where it is another one
@@ -55,12 +60,14 @@ class Talk:
     def begin(self) -> None:
         """A new chat."""
         self._leave()
+        self.unsent = ""
         self.session, self.title, self.options = None, "", {}
         self.system = str(self.layers.value("system", self.model, {}).value)
 
     def show(self, info: SessionInfo) -> None:
         """A stored chat."""
         self._leave()
+        self.unsent = ""
         self.elsewhere = self.store.claim(info.id).result()
         self.session, self.title, self.system = info.id, info.title, info.system
         self.options = dict(info.options)
@@ -87,8 +94,10 @@ class Talk:
 
     # The model
 
-    def load(self, path: Path) -> None:
-        """Opens a model and waits for it. Raises UserError; ctrl+c stops it."""
+    def load(self, path: Path, context: int | None = None) -> None:
+        """Opens a model and waits for it. `context`: tokens, in place of the options'. Raises UserError; ctrl+c
+        stops it.
+        """
         steps = Steps(self.lines.say)
 
         def take(event: ev.Event) -> bool:
@@ -101,7 +110,7 @@ class Talk:
             return isinstance(event, ev.Loaded)
 
         self.model = None
-        self.engine.open(path)
+        self.engine.open(path, context=context)
         self._follow(take, self.engine.cancel_load)
 
     def _loaded(self, event: ev.Loaded) -> None:
@@ -111,15 +120,40 @@ class Talk:
         if self.session is None:
             self.system = str(self.layers.value("system", self.model, {}).value)
 
+    def held(self) -> int:
+        """Bytes that the open model takes where the plan counts them."""
+        return self.engine.snapshot().memory.held
+
+    def measure(self, messages: Sequence[ev.Message], texts: Sequence[str]) -> ev.Measured:
+        """Engine.measure with the chat's thinking, and its answer."""
+        thinking = self.layers.sampling(self.model, checked(self.options)).thinking
+        question = self.engine.measure(messages, texts=texts, thinking=thinking)
+        answer: list[ev.Measured] = []
+
+        def take(event: ev.Event) -> bool:
+            if isinstance(event, ev.Measured) and event.id == question:
+                answer.append(event)
+            return bool(answer)
+
+        self._follow(take, lambda: None)
+        return answer[0]
+
     # A reply
 
-    def send(self, text: str) -> None:
+    def send_unsent(self) -> None:
+        """Sends the message that did not fit, if there is one."""
+        if self.unsent:
+            self.lines.say(f"Sending your message: {folded(self.unsent)}")
+            self.send(self.unsent)
+
+    def send(self, said: str) -> None:
         """Stores a message, and writes the reply as it comes. Raises UserError."""
         model, store = self.model, self.store
         if model is None:
             raise UserError("No model is loaded: /model lists those there are, /model NAME loads one.")
         session = self.stored()
-        message = store.add_user_message(session, text).result()
+        self.unsent = ""
+        message = store.add_user_message(session, said).result()
         sampling = self.layers.sampling(model, checked(self.options))
         key = chat_key(store.path, session)
         reply = self.engine.generate(conversation(self.system, self.rows()), sampling, chat=key)
@@ -143,18 +177,22 @@ class Talk:
 
         self._follow(take, lambda: self.engine.cancel(reply))
         assert self.last is not None
-        self._ended(self.last, message)
+        self._ended(self.last, message, said)
 
-    def _ended(self, done: ev.ReplyDone, message: int) -> None:
+    def _ended(self, done: ev.ReplyDone, message: int, said: str) -> None:
         if done.reason is ev.FinishReason.CANCELLED:
             self.lines.say("Stopped. What was written is kept.")
         elif done.reason is ev.FinishReason.LENGTH:
             self.lines.say(f"The reply was cut: {done.message}")
+        elif done.reason is ev.FinishReason.FULL:
+            self.lines.say(f"The reply was cut: {done.message} /room makes room for more.")
         elif done.reason is ev.FinishReason.TOO_LONG:  # the chat goes on without the message; the store keeps it
             assert self.session is not None
             above = next(row.parent_id for row in self.rows() if row.id == message)
             self.store.set_leaf(self.session, above).result()
-            raise UserError(f"Not sent: {done.message}")
+            self.store.set_draft(self.session, said).result()
+            self.unsent = said
+            raise UserError(f"Not sent: {done.message} Your message is kept: /room makes room for it.")
         elif done.reason is ev.FinishReason.ERROR:
             raise UserError(done.message or "The reply ended with an error.")
 
@@ -222,17 +260,3 @@ class _Written:
             self._lines.write(self._thinker.finish())
             self._lines.say(f"Thought for {time.monotonic() - self._began:.0f} seconds.")
             self._began = None
-
-
-def conversation(system: str, rows: Sequence[MessageRow]) -> list[ev.Message]:
-    """What the engine gets: no thinking, no empty replies; messages of one side that follow each other are joined."""
-    found = [ev.Message("system", system)] if system else []
-    for row in rows:
-        if not row.text:
-            continue
-        role = "user" if row.role is Role.USER else "assistant"
-        if found and found[-1].role == role:
-            found[-1] = ev.Message(role, f"{found[-1].text}\n\n{row.text}")
-        else:
-            found.append(ev.Message(role, row.text))
-    return found

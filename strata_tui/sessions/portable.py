@@ -25,6 +25,7 @@ class PortableMessage:
     model: str = ""
     params: Mapping[str, object] | None = None
     stats: Mapping[str, object] | None = None
+    sent: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,11 @@ class PortableChat:
 
     def digest(self) -> str:
         """The same for the same chat, wherever it is imported."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode("utf-8", "replace")).hexdigest()
+        values = asdict(self)
+        for message in values["messages"]:
+            if message["sent"]:
+                del message["sent"]  # as before there was such a mark
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode("utf-8", "replace")).hexdigest()
 
 
 def portable(info: SessionInfo, messages: Iterable[MessageRow]) -> PortableChat:
@@ -68,6 +73,7 @@ def portable(info: SessionInfo, messages: Iterable[MessageRow]) -> PortableChat:
                 model=row.model,
                 params=row.params,
                 stats=row.stats,
+                sent=row.sent,
             )
             for row in rows
         ),

@@ -13,7 +13,7 @@ from .rows import MessageRow, Role, SessionInfo, Status
 SESSION = """SELECT s.id, title, created, updated, draft, system, model, leaf, deleted_at, pinned, options_json,
     (SELECT count(*) FROM messages m WHERE m.session_id = s.id) AS messages FROM sessions s"""
 MESSAGE = """SELECT id, session_id, parent_id, role, text, thinking, status, note, model, params_json,
-    stats_json, owner_pid, created, updated FROM messages"""
+    stats_json, owner_pid, created, updated, sent FROM messages"""
 
 
 def session_of(row: sqlite3.Row) -> SessionInfo:
@@ -33,6 +33,7 @@ def message_of(row: sqlite3.Row) -> MessageRow:
         values[name] = None if stored is None else json.loads(stored)
     values["role"] = Role(values["role"])
     values["status"] = Status(values["status"])
+    values["sent"] = bool(values["sent"])
     return MessageRow(**values)
 
 
@@ -77,6 +78,7 @@ def insert_chat(connection: sqlite3.Connection, chat: PortableChat, source: str 
             "stats_json": packed(message.stats),
             "created": message.created,
             "updated": message.updated,
+            "sent": int(message.sent),
         }
         keys.append(insert(connection, "messages", record))
     if chat.leaf is not None:

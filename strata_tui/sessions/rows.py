@@ -60,6 +60,7 @@ class MessageRow:
     owner_pid: int | None  # the program that writes a running reply
     created: float
     updated: float
+    sent: bool = True  # false: left out of what the model gets
 
     @property
     def reply_stats(self) -> ReplyStats | None:

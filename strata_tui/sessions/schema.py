@@ -76,6 +76,10 @@ MIGRATIONS: Sequence[Sequence[str]] = (
             INSERT OR IGNORE INTO unindexed VALUES (old.id);
         END""",
     ),
+    (
+        # 0: the message is left out of what the model gets, see conversation.py
+        "ALTER TABLE messages ADD COLUMN sent INTEGER NOT NULL DEFAULT 1 CHECK (sent IN (0, 1))",
+    ),
 )
 
 

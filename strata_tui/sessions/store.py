@@ -147,8 +147,11 @@ class Store:
 
         return self._write(lambda c: [add(c, chat) for chat in chats])
 
-    def fork(self, session: Ref, message: Ref | None = None) -> Future[int]:
-        """Copies the branch that ends at a message, or else the shown one, whole into a new chat; its id."""
+    def fork(self, session: Ref, message: Ref | None = None, first: Ref | None = None) -> Future[int]:
+        """Copies the branch that ends at a message, or else the shown one, into a new chat; its id.
+
+        Whole, or from the message `first` of it on.
+        """
 
         def work(connection: sqlite3.Connection) -> int:
             row = connection.execute(f"{SESSION} WHERE id = ?", (_id(session),)).fetchone()
@@ -160,9 +163,15 @@ class Store:
             leaf = info.leaf if message is None else _id(message)
             if leaf is not None and leaf not in tree:
                 raise UserError(f"Chat {info.id} has no message {leaf}.")
+            path = tree.path(leaf)
+            if first is not None:
+                start = next((n for n, m in enumerate(path) if m.id == _id(first)), None)
+                if start is None:
+                    raise UserError(f"Message {_id(first)} is not in this branch of chat {info.id}.")
+                path = [replace(path[start], parent_id=None), *path[start + 1 :]]
             now = time.time()
             copy = replace(info, leaf=leaf, created=now, updated=now, draft="", pinned=False)
-            return insert_chat(connection, portable(copy, tree.path(leaf)))
+            return insert_chat(connection, portable(copy, path))
 
         return self._write(work)
 
@@ -278,6 +287,19 @@ class Store:
                 owner=self._owner.token,
                 owner_pid=os.getpid(),
             )
+
+        return self._write(work)
+
+    def set_sent(self, session: Ref, sent: Mapping[int, bool]) -> Future[None]:
+        """Which of these messages, by their ids, the model gets; all of it or nothing."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            key = _id(session)
+            self._claims.check(connection, key)
+            for message, whether in sent.items():
+                change = "UPDATE messages SET sent = ? WHERE id = ? AND session_id = ?"
+                if not connection.execute(change, (int(whether), message, key)).rowcount:
+                    raise UserError(f"Chat {key} has no message {message}.")
 
         return self._write(work)
 

@@ -26,13 +26,15 @@ class Where(Enum):
     PAGES = "On pages over the chat"
     MODELS = "On the models"
     OPTIONS = "On the options"
+    ROOM = "While making room in the context"
+    LEAVING_OUT = "On the messages to leave out"
     EDIT = "While editing the system prompt"
     LOG = "In the engine log"
 
     @property
     def over(self) -> bool:
         """Whether it covers the chat, whose keys do not count then."""
-        return self in (Where.PAGES, Where.MODELS, Where.OPTIONS, Where.EDIT, Where.LOG)
+        return self not in (Where.CHAT, Where.PROMPT, Where.ATTACHMENTS, Where.TRANSCRIPT, Where.CHATS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +97,13 @@ ACTIONS: tuple[Action, ...] = (
     Action("edit", "Edit your last message, send it again", (), "edit"),
     Action("regenerate", "Have the last reply written again", ("alt+r",), "regen"),
     Action("go_on", "Go on with the last reply", (), "continue"),
+    Action("make_room", "Make room in the context", (), "room"),
     Action("branch", "Show another branch", (), "branch", "next|prev|N"),
     Action("think", "Fold or unfold thinking", ("alt+t",), "think"),
     Action("options", "Options of chat, model, all", ("alt+o",), "options", "NAME"),
     Action("set", "Set an option: chat, model, all", (), "set", "NAME VALUE"),
     Action("system", "This chat's system prompt", (), "system", "TEXT"),
-    Action("thinking", "Thinking: next way, or the one given", (), "thinking", "MODE"),
+    Action("thinking", "This chat's thinking: next, or the one given", ("alt+k",), "thinking", "MODE"),
     Action("plan", "Show the memory plan", (), "plan"),
     Action("model", "Choose a model, or load one", ("alt+m",), "model", "NAME"),
     Action("pull", "Fetch from the Hugging Face Hub", (), "pull", "REPO:QUANT"),
@@ -151,6 +154,7 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action("branch_next", "The branch after", ("right_square_bracket", "right"), where=Where.TRANSCRIPT, palette=False),
     Action("fork_here", "Fork the chat here", ("f",), footer="fork", where=Where.TRANSCRIPT, palette=False),
+    Action("leave_out_here", "Leave it out, or send it again", ("x",), where=Where.TRANSCRIPT, palette=False),
     Action("fold_here", "Fold or unfold thinking", ("space", "enter"), where=Where.TRANSCRIPT, palette=False),
     Action("search_here", "Search all chats", ("slash",), where=Where.TRANSCRIPT, palette=False),
     Action("open_chat", "Open", ("enter",), footer="open", where=Where.CHATS, palette=False),
@@ -172,6 +176,11 @@ ACTIONS: tuple[Action, ...] = (
     Action("options_take_back", "Take back what is set", ("delete", "x"), where=Where.OPTIONS, palette=False),
     Action("options_next", "For: chat, model, all", ("right", "l"), where=Where.OPTIONS, palette=False),
     Action("options_previous", "The same, backwards", ("left", "h"), where=Where.OPTIONS, palette=False),
+    Action("room_larger", "A larger context", ("1",), where=Where.ROOM, palette=False),
+    Action("room_fork", "A new chat with what fits", ("2",), where=Where.ROOM, palette=False),
+    Action("room_leave", "Leave messages out", ("3",), where=Where.ROOM, palette=False),
+    Action("leaving_change", "Leave it out, or send it", ("space", "x"), where=Where.LEAVING_OUT, palette=False),
+    Action("leaving_done", "Do so", ("enter",), where=Where.LEAVING_OUT, palette=False),
     Action("log_level", "Next level", ("f12", "l"), footer="level", where=Where.LOG, palette=False),
     Action("log_copy", "Copy what is shown, or the selection", ("y",), where=Where.LOG, palette=False),
     Action("log_up", "Up", ("up", "k"), where=Where.LOG, palette=False),

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from ..conversation import conversation, in_view
 from ..engine.counters import ReplyStats
 from ..engine.events import FinishReason, Message, PromptProgress
 from ..sessions.rows import MessageRow, Role, SessionInfo, Status
@@ -14,6 +15,7 @@ from ..sessions.store import Ref, Store, title_from
 STATUS_OF = {
     FinishReason.STOP: Status.DONE,
     FinishReason.LENGTH: Status.DONE,
+    FinishReason.FULL: Status.DONE,
     FinishReason.CANCELLED: Status.STOPPED,
     FinishReason.ERROR: Status.ERROR,
     FinishReason.TOO_LONG: Status.ERROR,
@@ -36,6 +38,7 @@ class Turn:
     model: str = ""
     stats: ReplyStats | None = None
     ref: Ref | None = None  # its id in the store, or the write that makes it
+    sent: bool = True  # false: the person has left it out of what the model gets
     # Not in the repr: a crash's traceback prints locals, and would go through all ways in the tree.
     above: Turn | None = field(default=None, repr=False)  # the message before it, or the chat's root
     below: list[Turn] = field(default_factory=list, repr=False)  # the messages that follow it, one a branch
@@ -57,12 +60,28 @@ class Turn:
             model=row.model,
             stats=stats,
             ref=row.id,
+            sent=row.sent,
         )
 
     @property
     def siblings(self) -> list[Turn]:
         """The messages at the same place in all branches, itself among them."""
         return self.above.below if self.above is not None else [self]
+
+    @property
+    def key(self) -> int | None:
+        """Its id in the store, once it is known."""
+        if self.ref is None or isinstance(self.ref, int):
+            return self.ref
+        return self.ref.result() if self.ref.done() and self.ref.exception() is None else None
+
+    @property
+    def in_view(self) -> bool:
+        """Whether the model gets it."""
+        exchange = [self]  # from the message that it answers on
+        while exchange[-1].role is not Role.USER and (above := exchange[-1].above) and above.above is not None:
+            exchange.append(above)
+        return in_view(exchange[::-1])[-1]
 
     def path(self) -> list[Turn]:
         """The messages from the chat's first one to this one; of a root, none."""
@@ -161,22 +180,8 @@ class Chat:
     # What the engine gets
 
     def messages(self, end: Turn | None = None) -> list[Message]:
-        """The branch up to `end` (None: the shown one): no thinking, no empty replies; turns of both sides alternate.
-
-        Two turns of a person can follow each other when the reply between them came to nothing; they are
-        joined, because many chat templates refuse such a pair.
-        """
-        result: list[Message] = []
-        if self.system:
-            result.append(Message("system", self.system))
-        for turn in self.turns if end is None else end.path():
-            if not turn.text:
-                continue
-            if result and result[-1].role == turn.role.value:
-                result[-1] = Message(turn.role.value, result[-1].text + "\n\n" + turn.text)
-            else:
-                result.append(Message(turn.role.value, turn.text))
-        return result
+        """What of the branch up to `end` (None: of the shown one) is sent; see conversation.py."""
+        return conversation(self.system, self.turns if end is None else end.path())
 
     def last_reply(self) -> Turn | None:
         """The newest reply that has text."""

@@ -99,8 +99,8 @@ class Chats:
             draft = "" if self.elsewhere is not None else info.draft
             if session == screen.chat.session:
                 draft = screen.prompt.message
-        if message is not None and all(_key(turn) != message for turn in chat.turns):
-            turn = next((turn for turn in chat.all_turns() if _key(turn) == message), None)
+        if message is not None and all(turn.key != message for turn in chat.turns):
+            turn = next((turn for turn in chat.all_turns() if turn.key == message), None)
             if turn is None:
                 raise UserError("This message is gone.")
             chat.show_through(turn)
@@ -110,11 +110,11 @@ class Chats:
 
     def _find(self, message: int) -> Turn | None:
         """The turn of a stored message in any branch of the shown chat."""
-        return next((turn for turn in self._screen.chat.all_turns() if _key(turn) == message), None)
+        return next((turn for turn in self._screen.chat.all_turns() if turn.key == message), None)
 
     def _turn(self, message: int) -> Turn | None:
         """The shown turn of a stored message."""
-        return next((turn for turn in self._screen.chat.turns if _key(turn) == message), None)
+        return next((turn for turn in self._screen.chat.turns if turn.key == message), None)
 
     # Chats that are open in another program
 
@@ -191,10 +191,10 @@ class Chats:
         await self.refresh()
         screen.flash.say(f"{'No longer kept' if info.pinned else 'Kept'} on top: {info.title or 'untitled'}")
 
-    async def fork(self, turn: Turn | None = None) -> None:
+    async def fork(self, turn: Turn | None = None, *, first: Turn | None = None) -> None:
         """Copies the branch up to a message, or the shown one, into a new chat and shows that.
 
-        What is typed goes along.
+        Whole, or from the message `first` on. What is typed goes along.
         """
         screen = self._screen
         session = screen.chat.session
@@ -204,7 +204,8 @@ class Chats:
             raise UserError("This reply is being written: esc stops it, then it can be forked.")
         screen.turns.leave_edit()
         text = screen.prompt.message
-        copy = await asyncio.wrap_future(screen.store.fork(session, turn.ref if turn is not None else None))
+        end, begin = (one.ref if one is not None else None for one in (turn, first))
+        copy = await asyncio.wrap_future(screen.store.fork(session, end, begin))
         screen.prompt.load_message("")
         await self.open(copy)
         screen.prompt.load_message(text)
@@ -261,11 +262,3 @@ class Chats:
         self._screen.engine.forget([chat_key(store.path, key) for key in gone])
         left = {info.id for info in await self.deleted()}
         self._deleted = [s for s in self._deleted if s in left]
-
-
-def _key(turn: Turn) -> int | None:
-    """A turn's id in the store, once it is known."""
-    ref = turn.ref
-    if ref is None or isinstance(ref, int):
-        return ref
-    return ref.result() if ref.done() and ref.exception() is None else None

@@ -57,6 +57,11 @@ def rate(value: float | None, unit: str = "tok/s") -> str:
     return DASH if value is None else f"{value:.1f} {unit}"
 
 
+def byte_rate(value: float | None) -> str:
+    """Bytes a second in few cells: `3.1G/s`."""
+    return DASH if value is None else f"{short_size(int(value))}/s"
+
+
 def seconds(value: float | None) -> str:
     """A duration: `0.94 s`, `22.5 s`, `3 min 05 s`."""
     if value is None:

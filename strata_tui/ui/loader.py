@@ -21,13 +21,20 @@ class Loader:
 
     def __init__(self, engine: Engine, path: Path | None, tell: Callable[[Event], None]) -> None:
         self._engine = engine
-        self._path = self._good = path
+        self._path = path
+        self._context: int | None = None  # tokens, in place of the settings'
+        self._good: tuple[Path | None, int | None] = path, None
         self._tell = tell
         self._stop = threading.Event()
         self.loading = False
 
-    def begin(self, path: Path | None) -> None:
-        """Chooses the file; None: the last one, or the demo model. `load` must follow."""
+    def begin(self, path: Path | None, context: int | None = None) -> None:
+        """Chooses the file; None: the last one, or the demo model. `load` must follow.
+
+        `context`: tokens, in place of the settings'; the last file keeps those it was given.
+        """
+        if path is not None or context is not None:
+            self._context = context
         self._path = path or self._path
         self._stop.clear()
         self.loading = True
@@ -41,7 +48,7 @@ class Loader:
                 from ..demo.build import ensure_demo_model  # late: what makes a model takes numpy
 
                 file = await asyncio.to_thread(ensure_demo_model, self._progress)
-            self._engine.open(file)
+            self._engine.open(file, context=self._context)
         except UserError as error:
             self._tell(LoadFailed(str(error)))
         except _Stopped:
@@ -58,9 +65,9 @@ class Loader:
         """The engine has said that the load is over; after a bad one the last file that loaded is the one again."""
         self.loading = False
         if good:
-            self._good = self._path
+            self._good = self._path, self._context
         else:
-            self._path = self._good
+            self._path, self._context = self._good
 
     def _progress(self, done: int, total: int) -> None:
         # on the thread that writes the demo model

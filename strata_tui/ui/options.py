@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..config import Given, save
 from ..engine.events import ModelInfo, Sampling
 from ..errors import UserError
-from ..parameters import Layers, Scope, Source, Value, checked
+from ..parameters import Layers, Scope, Source, Value, checked, shown
 from .chat import Chat
 
 if TYPE_CHECKING:
@@ -45,6 +45,12 @@ class Options:
             return Value(chat.system, Source.CHAT)
         return self._layers.value(name, self.model, checked(chat.options))
 
+    def thinking(self) -> Value:
+        """How the next reply in the shown chat thinks: a word that the model's template does not know is not used."""
+        value = self.value("thinking")
+        known = self.model.thinking if self.model else ()
+        return value if value.value in known else Value(None, Source.DEFAULT)
+
     def at(self, scope: Scope, name: str) -> Any:
         """What is set for that scope itself, None when nothing is."""
         chat = self._screen.chat
@@ -54,7 +60,11 @@ class Options:
 
     def origin(self, name: str) -> str:
         """Where the value in force comes from, in words."""
-        return self._layers.origin(name, self.value(name).source)
+        return self.origin_of(name, self.value(name))
+
+    def origin_of(self, name: str, value: Value) -> str:
+        """The same of a value."""
+        return self._layers.origin(name, value.source)
 
     async def put(self, scope: Scope, name: str, value: Any) -> None:
         """Sets an option; None takes it back. Raises UserError when it cannot be kept."""
@@ -78,6 +88,7 @@ class Options:
             table.pop(name, None)
         else:
             table[name] = value
+        self._screen.show_thinking()
         if name == "system" and chat.system == before:
             await self._set_system(chat, self.system())
 
@@ -100,5 +111,14 @@ class Options:
             chat.options.pop(name, None)
         else:
             chat.options[name] = value
+        self._screen.show_thinking()
         if chat.session is not None:
             await asyncio.wrap_future(self._screen.store.set_options(chat.session, chat.options))
+
+
+def thinking_text(options: Options, key: str) -> str | None:
+    """`thinking low (this chat), alt+k`; None where the model's template has no choice."""
+    if options.model is None or not options.model.thinking:
+        return None
+    value = options.thinking()
+    return f"thinking {shown(value.value)} ({options.origin_of('thinking', value)}), {key}"

@@ -79,9 +79,11 @@ class OptionsCommands:
 
     def _say(self, name: str) -> None:
         options, label = self._screen.options, BY_NAME[name].label
-        value = shown(options.value(name).value) or "none"
-        text = value if len(value) <= 60 else value[:59] + "…"
-        self._screen.flash.say(f"{label[:1].upper()}{label[1:]}: {text} ({options.origin(name)}).")
+        value = options.thinking() if name == "thinking" else options.value(name)
+        text = shown(value.value) or "none"
+        text = text if len(text) <= 60 else text[:59] + "…"
+        later = " From the next reply on." if self._screen.turns.busy else ""
+        self._screen.flash.say(f"{label[:1].upper()}{label[1:]}: {text} ({options.origin_of(name, value)}).{later}")
 
     def set_choices(self, typed: str) -> list[Choice]:
         """Completions of what follows /set."""

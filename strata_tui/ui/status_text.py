@@ -113,6 +113,9 @@ def _parts(snapshot: Snapshot, activity: Activity, folded: bool) -> list[tuple[i
         parts.append((2, Content(f"{f.count(snapshot.reply.reply_tokens)} tokens")))
         if activity.seconds is not None:
             parts.append((3, Content(f.seconds(activity.seconds))))
+    if snapshot.reply is not None and snapshot.state is not EngineState.PROMPT:
+        read, all_of_it = snapshot.reply.read_tokens, snapshot.reply.prompt_tokens
+        parts.append((8 if folded else 4, Content(f"read {f.count(read)} of {f.count(all_of_it)}")))
     return list(enumerate(parts))
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+from ..conversation import in_view
 from ..errors import UserError
 from ..render import CodeBlock, code_blocks
+from ..room import toggled
 from ..text import clean
 from .chat import Turn
 from .screens.code_picker import CodePicker
@@ -134,6 +136,22 @@ class TurnCommands:
 
     def do_go_on_here(self, _: str) -> None:
         self._screen.turns.go_on(self._chosen())
+
+    # Room
+
+    def do_make_room(self, _: str) -> None:
+        self._screen.room.ask()
+
+    async def do_leave_out_here(self, _: str) -> None:
+        """The selected message is not sent from now on, or it is again; a reply goes with its message."""
+        screen, turn = self._screen, self._chosen()
+        screen.turns.free()
+        path = screen.chat.turns
+        out = frozenset(n for n, seen in enumerate(in_view(path)) if not seen)
+        out = toggled(path, out, path.index(turn))
+        await screen.room.set_sent(screen.chat, {one: n not in out for n, one in enumerate(path)})
+        key = screen.key_of("leave_out_here", "/room")
+        screen.flash.say("Sent again from now on." if turn.in_view else f"Not sent from now on; {key} takes it back.")
 
     # Branches
 

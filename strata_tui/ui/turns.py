@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..engine.events import FinishReason, ReplyDone, Sampling
 from ..errors import UserError
 from ..sessions.rows import Role, Status
+from . import format as f
 from . import pauses
 from .actions import as_message
 from .chat import Chat, RunningReply, Turn
@@ -39,6 +40,7 @@ class Turns:
         self._queue = Queue()
         self._starting = False  # a reply is on its way: set at once, before anything waits
         self._editing: Editing | None = None
+        self._full: Chat | None = None  # in which room has to be made, as soon as nothing runs
 
     # Sending
 
@@ -55,11 +57,9 @@ class Turns:
             self.hand_back(text, refusal, stay=False)
             return
         screen.flash.clear()
+        above = self.above
         editing, self._editing = self._editing, None
-        above = screen.chat.end
         if editing is not None and editing.chat is screen.chat:
-            assert editing.turn.above is not None
-            above = editing.turn.above
             self._restore_prompt(editing)
         message = Queued(screen.chat, as_message(text), above)
         if self.busy or screen.loader.loading or self._queue:
@@ -95,6 +95,7 @@ class Turns:
                 self._screen.flash.say(str(error), error=True)
             finally:
                 self._starting = False
+            self._offer_room()
             self.go_ahead()
 
         self._screen.run_worker(start(), group="send")
@@ -102,7 +103,12 @@ class Turns:
     async def _send(self, message: Queued) -> None:
         chat, above = message.chat, message.above
         try:
-            run = await self._screen.replies.send(chat, message.text, above, *self._terms(chat))
+            failed = _failed(message)
+            if failed is None:
+                run = await self._screen.replies.send(chat, message.text, above, *self._terms(chat))
+            else:  # did not fit when it was sent first: it is no other branch
+                run = await self._screen.replies.go_on(chat, failed, *self._terms(chat))
+                run.sent = failed.above
         except UserError as error:
             self._give_back(message.chat, [message, *self._queue.take_all(chat)], f"Not sent: {error}")
             return
@@ -129,14 +135,22 @@ class Turns:
         """What follows a reply's end."""
         screen, transcript = self._screen, self._screen.transcript
         if event.reason is FinishReason.TOO_LONG:
-            why = event.message or "The message does not fit the context."
+            stats = event.stats
+            size = f"{f.count(stats.prompt_tokens)} tokens for a context of {f.count(stats.context_total)}"
+            why = f"{'Not begun' if run.sent is None else 'Not sent'}: {size}. /room makes room."
             if run.chat is screen.chat:
                 await transcript.refresh_turns(follow=run.sent is not None)
             if run.sent is not None:
-                text = run.sent.text
-                self._give_back(run.chat, [Queued(run.chat, text, run.shown), *self._queue.take_all(run.chat)], why)
+                waiting = self._queue.take_all(run.chat)
+                self._give_back(run.chat, [Queued(run.chat, run.sent.text, run.shown), *waiting], why)
+                if run.chat is screen.chat and run.sent.above is not run.shown and not waiting:
+                    self._edits_again(run.sent)
             else:
                 screen.flash.say(why, error=True)
+            self._full = run.chat
+        elif event.reason is FinishReason.FULL:
+            where = " in another chat" if run.chat is not screen.chat else ""
+            screen.flash.say(f"The context is full{where}: /room makes room for more.", stay=True)
         elif event.reason is FinishReason.ERROR:
             why = event.message or "The reply ended with an error."
             self._give_back(run.chat, self._queue.take_all(run.chat), why)
@@ -149,7 +163,16 @@ class Turns:
         screen.sample_now()
         await screen.commands.chats.refresh()
         pauses.tidy()
+        self._offer_room()
         self.go_ahead()
+
+    def _offer_room(self) -> None:
+        """Opens the page for the chat that did not fit; not where a reply can end before its begin is all told."""
+        screen = self._screen
+        if self._full is not None and not self.busy:
+            chat, self._full = self._full, None
+            if chat is screen.chat and screen.is_current:
+                screen.start("make_room")
 
     # The queue
 
@@ -199,7 +222,7 @@ class Turns:
     def chat_shown(self) -> None:
         """Another chat is shown, with its own draft in the prompt."""
         self._editing = None
-        self._screen.prompt.border_title, self._screen.prompt.border_subtitle = "Prompt", None
+        self._screen.prompt.border_title = "Prompt"
         self.show_queue()
 
     def draft_of(self, chat: Chat) -> str:
@@ -247,9 +270,32 @@ class Turns:
         typed = self._typed()
         self._editing = Editing(self._screen.chat, turn, typed)
         prompt.replace_message(turn.text)
+        self._show_edit()
+        prompt.focus()
+
+    @property
+    def editing(self) -> bool:
+        """Whether a message is being changed in the prompt."""
+        return self._editing is not None
+
+    @property
+    def above(self) -> Turn:
+        """The message that what is typed would follow."""
+        editing = self._editing
+        if editing is not None and editing.chat is self._screen.chat:
+            assert editing.turn.above is not None
+            return editing.turn.above
+        return self._screen.chat.end
+
+    def _edits_again(self, turn: Turn) -> None:
+        """A changed message, which is in the prompt again, could not be sent: it is for the same place still."""
+        self._editing = Editing(self._screen.chat, turn, "")
+        self._show_edit()
+
+    def _show_edit(self) -> None:
+        prompt = self._screen.prompt
         prompt.border_title = "Edit"
         prompt.border_subtitle = "enter sends it as a new branch, esc leaves it"
-        prompt.focus()
 
     def leave_edit(self) -> bool:
         """The prompt is as it was before the editing; false when nothing is edited."""
@@ -262,7 +308,8 @@ class Turns:
 
     def _restore_prompt(self, editing: Editing) -> None:
         prompt = self._screen.prompt
-        prompt.border_title, prompt.border_subtitle = "Prompt", None
+        prompt.border_title = "Prompt"
+        self._screen.show_thinking()
         prompt.replace_message(editing.typed)
 
     # Replies again
@@ -272,7 +319,8 @@ class Turns:
         user = turn if turn.role is Role.USER else turn.above
         if user is None or user.above is None:
             raise UserError("This reply answers no message.")
-        self._free()
+        self._refuse_unsent(user)
+        self.free()
         self._start(self._answer(self._screen.chat, user))
 
     async def _answer(self, chat: Chat, user: Turn) -> None:
@@ -284,13 +332,14 @@ class Turns:
             raise UserError("Only a reply can be gone on with; r (/regen) has one written to this message.")
         if turn.status is Status.RUNNING and not turn.live:
             raise UserError("Another program is writing this reply.")
-        self._free()
+        self._refuse_unsent(turn)
+        self.free()
         self._start(self._more(self._screen.chat, turn))
 
     async def _more(self, chat: Chat, turn: Turn) -> None:
         await self._begun(await self._screen.replies.go_on(chat, turn, *self._terms(chat)))
 
-    def _free(self) -> None:
+    def free(self) -> None:
         """Raises UserError where no reply can begin now."""
         screen = self._screen
         if screen.commands.chats.elsewhere is not None:
@@ -301,6 +350,11 @@ class Turns:
             raise UserError("The model is still loading.")
         if screen.model is None:
             raise UserError("No model is loaded: /open loads one.")
+
+    def _refuse_unsent(self, turn: Turn) -> None:
+        if not turn.in_view:
+            key = self._screen.key_of("leave_out_here", "/room")
+            raise UserError(f"This message is not sent to the model: {key} on it takes it back.")
 
     # Branches
 
@@ -334,3 +388,16 @@ class Turns:
                 await asyncio.sleep(0.02)
                 self._screen.drain()
         replies.abandon()
+
+
+def _failed(message: Queued) -> Turn | None:
+    """The empty reply of the same message at the same place, where it came to nothing."""
+    for user in message.above.below:
+        same = user.role is Role.USER and user.text == message.text and user.sent
+        if same and user.below and all(map(_came_to_nothing, user.below)):
+            return user.below[-1]
+    return None
+
+
+def _came_to_nothing(reply: Turn) -> bool:
+    return reply.status is Status.ERROR and not (reply.text or reply.thinking or reply.below)

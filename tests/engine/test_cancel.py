@@ -27,7 +27,7 @@ from strata_tui.engine.events import (
 )
 from strata_tui.engine.job import Hooks, Job
 from strata_tui.engine.loading import LoadCancelled, LoadControl
-from strata_tui.engine.modes import Modes
+from strata_tui.engine.modes import Modes, Residency
 from strata_tui.engine.opening import OpenModel, open_model
 from strata_tui.engine.options import EngineOptions
 from strata_tui.engine.reply import Reply
@@ -102,6 +102,25 @@ def test_an_aborted_round_leaves_no_trace(name: str, abort_in: int, tiny_model: 
         other(TURN, "", NEXT)
     assert again.text == fresh(path, [LONG], batch=32)
     assert other.text == fresh(path, [TURN, "", NEXT], batch=32)
+
+
+@pytest.mark.parametrize("abort_in", [4, 6, 9])
+def test_an_aborted_round_while_experts_are_swapped(abort_in: int, tiny_model: TinyModel) -> None:
+    path = tiny_model("qwen3moe")
+    with opened(path, batch=32, slots=24, copy_delay_us=500) as model:
+        model.apply(Modes(residency=Residency.ADAPTIVE))
+        before = Run(model)
+        before(NEXT)  # homes no longer are those that this asks for most
+        run = Run(model, abort_in)
+        assert run(LONG).reason is FinishReason.CANCELLED
+        assert run.rounds == abort_in + 1
+        assert model.counters().swaps
+        model.tier.verify(100, abort_in)
+        again = Run(model)
+        again(LONG)
+        model.tier.verify(100, abort_in)
+    assert before.text == fresh(path, [NEXT], batch=32)
+    assert again.text == fresh(path, [LONG], batch=32)
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from strata_tui.engine.counters import Counters, DraftCounters, PhaseCounters, ReplyStats
 
@@ -64,3 +65,11 @@ def test_stored_and_read_again() -> None:
     assert ReplyStats.from_dict(FIRST.to_dict()) == FIRST
     old = {k: v for k, v in FIRST.to_dict().items() if not k.startswith("thinking")} | {"unheard_of": 1}
     assert ReplyStats.from_dict(old).thinking_seconds is None
+
+
+def test_layers_in_two_parts() -> None:
+    first, rest = replace(FIRST, layers=((4, 2), (4, 0))), replace(REST, layers=((2, 2), (2, 1)))
+    whole = first.gone_on(rest)
+    assert whole.layers == ((6, 4), (6, 1))
+    assert ReplyStats.from_dict(json.loads(json.dumps(whole.to_dict()))) == whole
+    assert first.gone_on(REST).layers == ()  # unknown: the rest has none

@@ -100,6 +100,8 @@ def test_a_reply_and_its_numbers(tiny_model: TinyModel) -> None:
         assert decode.rounds == stats.reply_tokens - (answer.reason is FinishReason.LENGTH)  # the last is not read
         assert decode.hits + decode.misses == decode.picks
         assert decode.misses > 0 < decode.hits
+        assert len(stats.layers) == 4
+        assert [sum(n) for n in zip(*stats.layers, strict=True)] == [decode.picks, decode.hits]
         assert stats.counters.prompt.rounds == len(reading) - 1
         assert stats.context_used == stats.prompt_tokens + decode.rounds
         again = session.ask(FIRST, answer.text, SECOND).done.stats
@@ -202,7 +204,7 @@ def test_a_context_that_fills_up_ends_the_reply(tiny_model: TinyModel) -> None:
     full = [a for a in answers if "full" in a.done.message]
     assert full
     for answer in full:
-        assert answer.reason is FinishReason.LENGTH
+        assert answer.reason is FinishReason.FULL
         assert answer.done.stats.context_used == 256
         assert answer.done.stats.prompt_tokens + answer.done.stats.reply_tokens == 257
 

@@ -86,7 +86,7 @@ def test_no_room_to_go_on_is_told(tiny_model: TinyModel) -> None:
     with talk(tiny_model("llama_dense"), context=256) as session:
         asked = "word " * 150
         answer = session.ask(asked, sampling=replace(GREEDY, max_tokens=None))
-        assert answer.reason is FinishReason.LENGTH and "full" in answer.done.message
+        assert answer.reason is FinishReason.FULL and "full" in answer.done.message
         assert go_on(session, answer.text, asked=asked).reason is FinishReason.TOO_LONG
 
 

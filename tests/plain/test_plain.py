@@ -125,6 +125,7 @@ def test_options(talk: Talk, tmp_path: Path) -> None:
     assert "Error: top-k is '7.5'" in said and "  system prompt: Be long. (this chat)\n" in said
     assert "temperature: 0 (settings)" in said
     assert "chat template does not know thinking on" in said
+    assert "tiny qwen3moe's chat template has no choice of thinking." in talk("/thinking")
     with Store(tmp_path / "chats.sqlite3") as store:
         [info] = store.list_sessions()
         assert (dict(info.options), info.system) == ({"top_k": 7}, "Be long.")
@@ -171,6 +172,38 @@ def test_a_message_too_long_is_not_sent_and_the_chat_goes_on(talk: Talk, tmp_pat
     with Store(tmp_path / "chats.sqlite3") as store:
         [info] = store.list_sessions()
         assert [row.text for row in store.branch(info.id) if row.role is Role.USER] == ["short"]
+
+
+def test_room_is_made_by_numbers(talk: Talk, tmp_path: Path) -> None:
+    words = " ".join(["the people of water said that their expert could find a long way"] * 10)
+    mine = f"mine {words} {words}"
+    said = talk(f"one {words}", f"two {words}", mine, "/room", "/room 4", "/room 3 9", "/room 3 none", "/room 3")
+    assert "Your message is kept: /room makes room for it." in said
+    assert "This chat and your message take " in said and "of the context's 512 tokens; a reply should find 12" in said
+    assert "\n  1: A larger context: 1 024 tokens. Opens the model again: KV cache " in said
+    assert "\n  2: A new chat with messages 3 and 4 of 4. From “two the people" in said
+    assert "\n  3: Leave messages out, and choose which. The oldest that must go are 1 and 2." in said
+    assert "\n  Message 1, " in said and ". You: one the people" in said
+    assert "Error: 4 is none of the choices" in said and "Error: 9 is no message of this chat" in said
+    assert " tokens too many: leave out more." in said
+    assert "Messages 1 and 2 are not sent from now on: " in said and "Sending your message: mine" in said
+    with Store(tmp_path / "chats.sqlite3") as store:
+        [info] = store.list_sessions()
+        rows = store.branch(info.id)
+        assert [row.sent for row in rows] == [False, False, True, True, True, True]
+        assert rows[4].text == mine and rows[5].text and info.draft == ""
+
+
+def test_room_by_a_fork_and_by_a_larger_context(talk: Talk, tmp_path: Path) -> None:
+    words = " ".join(["the people of water said that their expert could find a long way"] * 10)
+    mine = f"mine {words} {words}"
+    said = talk(f"one {words}", f"two {words}", mine, "/room 2", "/chats 1", mine, "/room 1", "/room 1", "/room 2")
+    with Store(tmp_path / "chats.sqlite3") as store:
+        texts = [[row.text for row in store.branch(n) if row.role is Role.USER] for n in (1, 2)]
+    assert texts == [[f"one {words}", f"two {words}", mine], [f"two {words}", mine]]
+    assert "The context holds 1024 tokens; --ctx has it so from the start." in said
+    assert said.count("Sending your message: mine") == 2
+    assert "Error: The model was trained for 1024 tokens." in said and "Error: All of it fits." in said
 
 
 def test_long_work_is_told_in_few_lines() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from strata_tui import __version__
-from strata_tui.engine.counters import Counters, PhaseCounters, ReplyStats
+from strata_tui.engine.counters import Counters, DraftCounters, PhaseCounters, ReplyStats
 from strata_tui.errors import UserError
 from strata_tui.sessions.export import Form, export_text, file_name, form_of, write_export
 from strata_tui.sessions.export.document import SCHEMA_VERSION, to_json
@@ -27,7 +27,15 @@ STATS = ReplyStats(
     prompt_seconds=0.5,
     first_token_seconds=0.625,
     decode_seconds=2.0,
-    counters=Counters(prompt=PhaseCounters(picks=0), decode=PhaseCounters(picks=8, hits=6)),
+    counters=Counters(
+        prompt=PhaseCounters(picks=0, streamed=5),
+        decode=PhaseCounters(picks=8, hits=6, misses=2, loads_mirror=1, loads_staged=1, evictions=1, bytes_copied=640),
+        swaps=3,
+    ),
+    drafts=DraftCounters(offered=(4, 2, 0, 0), accepted=(3, 1, 0, 0)),
+    context_used=51,
+    context_total=512,
+    quantization="Q4_0",
 )
 
 
@@ -35,7 +43,7 @@ def chat(store: Store, *replies: tuple[str, Status]) -> tuple[SessionInfo, list[
     session = store.create_session(system="Be brief.", model="tiny-moe").result()
     for n, (text, status) in enumerate(replies):
         store.add_user_message(session, f"Question {n}: why?")
-        reply = store.begin_reply(session, model="tiny-moe")
+        reply = store.begin_reply(session, model="tiny-moe", params={"temperature": 0.5, "seed": None})
         store.finish_reply(reply, status, text, "let me see\n\nyes", STATS.to_dict())
     store.flush()
     return store.session(session), store.branch(session)
@@ -45,17 +53,31 @@ def test_markdown(store: Store) -> None:
     session, branch = chat(store, ("Because.", Status.DONE), ("Well", Status.STOPPED))
     session = replace(session, created=0.0, updated=86400.0, id=5)
     branch = [replace(m, created=60.0, id=n) for n, m in enumerate(branch, 1)]
-    numbers = """    prompt_tokens: 30
+    numbers = """    parameters: {"temperature": 0.5}
+    quantization: "Q4_0"
+    prompt_tokens: 30
     reused_tokens: 10
     reused_from_ram: 10
     reused_from_disk: 0
     read_again_tokens: 3
+    read_tokens: 20
     reply_tokens: 21
     prompt_tokens_per_second: 40.0
     tokens_per_second: 10.0
     first_token_seconds: 0.625
     prompt_hit_rate: null
     hit_rate: 0.75
+    misses: 2
+    loads_from_mirror: 1
+    loads_from_file: 1
+    streamed: 5
+    evictions: 1
+    swaps: 3
+    bytes_copied: 640
+    drafts_offered: 6
+    drafts_accepted: 4
+    context_used: 51
+    context_total: 512
 """
     assert to_markdown(session, branch) == (
         f"""---
@@ -110,7 +132,8 @@ def test_thinking_is_left_out_unless_asked_for(store: Store) -> None:
 def test_no_control_characters_reach_the_file(store: Store) -> None:
     session, branch = chat(store, ("a\x1b[2Jb\x1b]0;title\x07c\x9bd\r\nstay\there\x08", Status.DONE))
     session = replace(session, title="t\x1b[1mitle\nx", model="m\x07", system="s\x1bc")
-    text = to_markdown(session, [replace(m, model="\x1b[0mm", note="n\x00") for m in branch])
+    odd: dict[str, object] = {"params": {"stop": ["\x9b\u2028"]}}
+    text = to_markdown(session, [replace(m, model="\x1b[0mm", note="n\x00", **odd) for m in branch])  # type: ignore[arg-type]
     assert "\nabcd\nstay\there\n" in text
     assert not [c for c in text if ord(c) < 32 and c not in "\n\t" or 127 <= ord(c) < 160]
     assert 'title: "title x"' in text and "# title x\n" in text  # one line, whatever the title holds
@@ -346,3 +369,20 @@ def test_a_file_that_exists_is_never_overwritten(tmp_path: Path) -> None:
 def test_an_export_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be written"):
         write_export("text", tmp_path / "no folder" / "chat.md")
+
+
+def test_what_is_not_sent_is_marked(store: Store) -> None:
+    session, branch = chat(store, ("Because.", Status.DONE), ("Well", Status.STOPPED))
+    store.set_sent(session.id, {branch[2].id: False}).result()
+    text = export_text(store, session.id, Form.MARKDOWN, whole=False)
+    assert [line for line in text.splitlines() if line.startswith("## ")] == [
+        "## System",
+        "## User",
+        "## Assistant",
+        "## User (not sent)",
+        "## Assistant (stopped, not sent)",
+    ]
+    page = export_text(store, session.id, Form.HTML, whole=True)
+    assert "<b>User (not sent)</b>" in page
+    records = json.loads(export_text(store, session.id, Form.JSON, whole=True))["messages"]
+    assert [record["sent"] for record in records] == [True, True, False, True]

@@ -273,6 +273,7 @@ def filled(store: Store) -> int:
     store.set_pinned(session, True)
     store.set_options(session, {"temperature": 0.25})
     store.set_leaf(session, reply).result()
+    store.set_sent(session, {question: False}).result()
     return session
 
 
@@ -318,6 +319,7 @@ def chats(draw: st.DrawFn) -> PortableChat:
                 draw(texts),
                 draw(st.none() | st.dictionaries(texts, plain)),
                 None if stats is None else json.loads(json.dumps(stats.to_dict())),
+                draw(st.booleans()),
             )
         )
     leaf = draw(st.none() | st.integers(0, len(messages) - 1))
@@ -395,6 +397,8 @@ def own(**changes: object) -> dict[str, Any]:
         (own(message={"stats": {"prompt_tokens": "many"}}), "its stats are no numbers"),
         (own(message={"stats": {"counters": {"prompt": {"picks": None}}}}), "its stats are no numbers"),
         (own(message={"stats": {"decode_seconds": "2"}}), "its stats are no numbers"),
+        (own(message={"stats": {"layers": [[1, 2], [3]]}}), "layers are no pairs of numbers"),
+        (own(message={"stats": {"layers": 4}}), "layers are no pairs of numbers"),
     ],
 )  # fmt: skip
 def test_a_file_that_cannot_be_read_is_one_clear_sentence(tmp_path: Path, value: object, words: str) -> None:

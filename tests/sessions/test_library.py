@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +73,43 @@ def test_a_fork_has_all_of_its_branch_and_nothing_else(store: Store) -> None:
         assert (info.title, info.system, info.model, info.draft) == ("Ducks", "Be brief.", "tiny", "")
     assert [m.text for m in store.branch(store.fork(session).result())] == ["q", "a1", "then"]
     assert len(store.messages(session)) == 4  # it is left alone
+
+
+def test_a_fork_can_begin_in_the_middle(store: Store) -> None:
+    session, (_, first, second, then) = branched(store)
+    store.set_sent(session, {then: False}).result()
+    copy = store.fork(session, then, first).result()
+    assert [(m.text, m.parent_id is None, m.sent) for m in store.branch(copy)] == [
+        ("a1", True, True),
+        ("then", False, False),
+    ]
+    assert [m.text for m in store.branch(session)] == ["q", "a1", "then"]
+    with pytest.raises(UserError, match=f"Message {second} is not in this branch"):
+        store.fork(session, then, second).result()
+
+
+def test_messages_that_are_left_out(store: Store, path: Path) -> None:
+    session, (question, first, *_) = branched(store)
+    other, (foreign, *_) = branched(store)
+    store.set_sent(session, {question: False, first: False}).result()
+    assert [m.sent for m in store.branch(session)] == [False, False, True]
+    with pytest.raises(UserError, match=f"Chat {session} has no message {foreign}"):
+        store.set_sent(session, {question: True, foreign: False}).result()
+    assert [m.sent for m in store.branch(session)] == [False, False, True], "all of it or nothing"
+    store.set_sent(session, {question: True}).result()
+    assert [m.sent for m in store.branch(session)] == [True, False, True]
+    assert all(m.sent for m in store.messages(other))
+
+
+def test_the_mark_for_what_is_not_sent_keeps_imports_known(store: Store) -> None:
+    session, (question, *_) = branched(store)
+    chat = portable(store.session(session), store.messages(session))
+    values = asdict(chat)
+    for message in values["messages"]:
+        del message["sent"]  # as it was made into a digest before there was such a mark
+    assert chat.digest() == hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+    store.set_sent(session, {question: False}).result()
+    assert portable(store.session(session), store.messages(session)).digest() != chat.digest()
 
 
 def test_a_fork_of_a_running_reply_is_not_running(store: Store) -> None:
@@ -178,6 +217,7 @@ def test_a_chat_open_elsewhere_is_read_only(path: Path, start_writer: Callable[[
             store.set_draft(chat, "mine"),
             store.set_leaf(chat, None),
             store.set_system(chat, "mine"),
+            store.set_sent(chat, {1: False}),
             store.delete(chat),
         ):
             with pytest.raises(UserError, match=refused):

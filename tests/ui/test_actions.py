@@ -8,9 +8,11 @@ from strata_tui.ui.actions import ACTIONS, BY_SLASH, Where, as_message, bindings
 from strata_tui.ui.commands import Commands
 from strata_tui.ui.help_text import help_text
 from strata_tui.ui.screens.edit_screen import EditScreen
+from strata_tui.ui.screens.leaving_out import LeavingOutScreen
 from strata_tui.ui.screens.log import LogScreen
 from strata_tui.ui.screens.models import ModelsScreen
 from strata_tui.ui.screens.options import OptionsScreen
+from strata_tui.ui.screens.room import RoomScreen
 
 NEVER_ARRIVE = {"ctrl+h", "ctrl+i", "ctrl+m", "ctrl+a", "ctrl+b", "ctrl+tab", "f10", "f11"}
 
@@ -40,6 +42,8 @@ def test_every_action_can_be_done() -> None:
         Where.EDIT: EditScreen,
         Where.MODELS: ModelsScreen,
         Where.LOG: LogScreen,
+        Where.ROOM: RoomScreen,
+        Where.LEAVING_OUT: LeavingOutScreen,
     }
     missing = [a.id for a in ACTIONS if not callable(getattr(doers.get(a.where, Commands), f"do_{a.id}", None))]
     assert missing == []

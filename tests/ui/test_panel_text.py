@@ -2,17 +2,45 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from strata_tui.engine.counters import Counters, LiveRates, MemoryReport, PhaseCounters, ReplyStats
+from strata_tui.engine.counters import Counters, DraftCounters, LiveRates, MemoryReport, PhaseCounters, ReplyStats
 from strata_tui.engine.events import EngineState, ModelInfo, PlanLine, Snapshot
 from strata_tui.engine.modes import ModesState, SwitchState
 from strata_tui.ui.format import DASH
 from strata_tui.ui.history import RateHistory
-from strata_tui.ui.panel_text import join_sections, panel_sections, plan_lines
+from strata_tui.ui.keymap import resolve_keys
+from strata_tui.ui.panel_parts import join_sections
+from strata_tui.ui.panel_text import panel_sections, plan_lines
 
 GIB = 1 << 30
 MODEL = ModelInfo("/m.gguf", "m", "qwen3moe", "Q4_K_M", 18 * GIB, GIB, 17 * GIB, 48, 128, 8, 32768, 16384)
-GPU = MemoryReport("H200 (CUDA0)", True, 21 * GIB, 24 * GIB, 2 * GIB, 3 * GIB, 16 * GIB, 1408, 1536, 6144, GIB, 0, 0)
-CPU = MemoryReport("CPU", False, None, None, GIB, GIB, 5 * GIB, 10, 240, 720, 0, 8 << 20, 4 << 20)
+GPU = MemoryReport(
+    "H200 (CUDA0)",
+    on_gpu=True,
+    vram_used=22 * GIB,
+    vram_total=24 * GIB,
+    trunk=2 * GIB,
+    kv=3 * GIB,
+    arena=16 * GIB,
+    slots_used=1408,
+    slots_total=1536,
+    experts_total=6144,
+    pinned=9 * GIB,
+    mirror=8 * GIB,
+    reserve=GIB // 2,
+)
+CPU = MemoryReport(
+    "CPU",
+    trunk=GIB,
+    kv=GIB,
+    arena=5 * GIB,
+    slots_used=10,
+    slots_total=240,
+    experts_total=720,
+    pageable=8 << 20,
+    refused=4 << 20,
+    process_rss=7 * GIB,
+    reserve=2 * GIB,
+)
 ON = SwitchState("auto", "on", "auto: on, 1.0 GiB page-locked")
 RAM = SwitchState("auto", "ram", "auto: ram, 98 % of sampled pages cached")
 REPLY = ReplyStats(
@@ -24,7 +52,13 @@ REPLY = ReplyStats(
     prompt_seconds=0.5,
     first_token_seconds=0.94,
     decode_seconds=2.0,
-    counters=Counters(PhaseCounters(), PhaseCounters(picks=1000, hits=931, misses=69, evictions=60)),
+    counters=Counters(
+        PhaseCounters(streamed=7),
+        PhaseCounters(
+            picks=1000, hits=931, misses=69, loads_mirror=40, loads_staged=20, evictions=60, bytes_direct=GIB
+        ),
+    ),
+    layers=((100, 90), (100, 50), (0, 0), (10, 10)),
 )
 LIVE = Snapshot(
     EngineState.DECODE,
@@ -32,7 +66,7 @@ LIVE = Snapshot(
     GPU,
     Counters(PhaseCounters(), PhaseCounters(picks=20000, hits=15000, misses=5000, evictions=4900)),
     REPLY,
-    LiveRates(hit_rate=0.871, decode_tokens_per_second=18.3, evictions_per_second=42.0),
+    LiveRates(0.871, decode_tokens_per_second=18.3, bytes_per_second=3.0 * GIB, evictions_per_second=42.0),
     ModesState(ON, RAM, 3),
     6712,
     16384,
@@ -50,25 +84,34 @@ def line(label: str, shown: str) -> str:
 
 def test_numbers_of_a_gpu() -> None:
     shown = text(LIVE)
-    assert line("VRAM", shown) == "VRAM 21.0 / 24.0 GiB"
+    assert line("VRAM", shown) == "VRAM 22.0 / 24.0 GiB"
     assert line("trunk", shown) == "trunk 2.0G KV 3.0G slots 16.0G"
-    assert line("pinned", shown) == "pinned RAM 1.0 GiB"
+    assert line("other", shown) == "other 1.0G reserve 512M"
+    assert line("pinned", shown) == "pinned: mirror 8.0G stage pool 1.0G"
+    assert line("pageable", shown) == "pageable 0B refused 0B"
     assert line("hit, prompt", shown) == f"hit, prompt {DASH} {DASH}"
     assert line("hit, decode", shown) == "hit, decode 93.1 % 75.0 %"
     assert line("hits", shown) == "hits 931 15 000"
     assert line("misses", shown) == "misses 69 5 000"
     assert line("evictions", shown) == "evictions 60 4 900"
+    assert line("from mirror", shown) == "from mirror 40 0"
+    assert line("from file", shown) == "from file 20 0"
+    assert line("streamed", shown) == "streamed 7 0"
+    assert line("past cache", shown) == "past cache 1.0G 0B"
     assert line("swaps", shown) == f"swaps {DASH} {DASH}"
     assert line("hit, 1 s", shown) == "hit, 1 s 87.1 %"
-    assert line("evicted", shown) == "evicted 42.0 /s"
+    assert line("copied", shown) == "copied 3.0G/s"
+    assert line("evicted", shown) == "evicted, 1 s 42.0 /s"
+    assert line("hit by layer", shown) == "hit by layer, least 50.0 %"
+    assert "\n▇▄ █\n" in shown
     assert line("slots used", shown) == "slots used 1 408 / 1 536"
     assert line("prompt", shown) == "prompt 160.0 tok/s"
     assert line("decode", shown) == "decode 18.3 tok/s"
-    assert line("first token", shown) == "first token 0.94 s"
-    assert line("tokens", shown) == "tokens 6 712 / 16 384"
-    assert line("reused", shown) == "reused 1 200 from RAM"
-    assert line("read again", shown) == "read again 12"
-    assert "40 %" in shown and "87 %" in shown
+    assert line("Speed", shown) == "Speed first token 0.94 s"
+    assert line("Context", shown) == "Context 6 712 / 16 384"
+    assert line("prompt: reused", shown) == "prompt: reused 1 200 from RAM"
+    assert line("prompt: read", shown).endswith("again 12")
+    assert "40 %" in shown and "91 %" in shown
 
 
 def test_a_finished_reply_shows_its_mean_and_not_the_last_second() -> None:
@@ -83,17 +126,24 @@ def test_where_reused_tokens_come_from() -> None:
         (replace(REPLY, reused_ram=None), "1 200"),
         (None, DASH),
     ):
-        assert line("reused", text(replace(LIVE, reply=reply))) == f"reused {expected}"
-    assert line("read again", text(replace(LIVE, reply=replace(REPLY, read_again=None)))) == f"read again {DASH}"
+        assert line("prompt: reused", text(replace(LIVE, reply=reply))) == f"prompt: reused {expected}"
+    assert line("prompt: read", text(replace(LIVE, reply=replace(REPLY, read_again=None)))).endswith(f"again {DASH}")
     memory = replace(GPU, snapshots_ram=105 << 20, snapshots_disk=5 << 29)
-    assert line("KV snapshots", text(replace(LIVE, memory=memory))) == "KV snapshots RAM 105M, disk 2.5G"
+    assert line("KV snapshots", text(replace(LIVE, memory=memory))) == "KV snapshots: RAM 105M disk 2.5G"
 
 
 def test_without_a_gpu_it_says_so() -> None:
     shown = text(replace(LIVE, memory=CPU))
-    assert line("no GPU", shown) == "no GPU arena in RAM"
-    assert "VRAM" not in shown
-    assert line("pageable", shown) == "pageable, refused 8.0 MiB, 4.0 MiB"
+    assert line("Memory", shown) == "Memory no GPU: slots in RAM"
+    assert "VRAM" not in shown and "other" not in shown
+    assert line("process", shown) == "process 7.0G reserve 2.0G"
+    assert line("pageable", shown) == "pageable 8.0M refused 4.0M"
+
+
+def test_what_is_not_known_of_the_vram_is_a_dash() -> None:
+    memory = replace(GPU, vram_used=None, vram_total=None)
+    assert line("other", text(replace(LIVE, memory=memory))) == f"other {DASH} reserve 512M"
+    assert line("other", text(replace(LIVE, memory=replace(GPU, kv=None)))).startswith(f"other {DASH}")
 
 
 def test_before_a_model_everything_is_unknown() -> None:
@@ -101,7 +151,8 @@ def test_before_a_model_everything_is_unknown() -> None:
     for name in ("f6", "f7", "f8", "f9", "1 s"):
         shown = shown.replace(name, "")
     assert not any(c.isdigit() for c in shown)
-    for label in ("hit", "hits", "misses", "evictions", "swaps", "prompt", "decode", "first token", "tokens"):
+    labels = ("Memory", "hit", "hits", "misses", "from mirror", "from file", "swaps", "copied", "evicted", "slots used")
+    for label in (*labels, "prompt", "decode", "Speed", "Context", "prompt: ", "Drafts", "stage pool built"):
         assert DASH in line(label, shown)
 
 
@@ -128,6 +179,14 @@ def test_switches_show_the_state_and_the_reason() -> None:
     assert line("f8", shown) == "f8 stager auto ram"
     assert "\n  98 % of sampled pages cached\n" in shown
     assert line("stage pool", shown) == "stage pool built 3 x"
+
+
+def test_switches_name_the_keys_of_the_person() -> None:
+    keymap = resolve_keys({"pin": ("ctrl+k",), "stager": ()})
+    shown = join_sections(panel_sections(LIVE, RateHistory(), 36, keymap), 36, 100).plain
+    assert line("^k", shown) == "^k pinning auto on"
+    assert line("/stager", shown) == "/stager stager auto ram"
+    assert line("Switches", shown) == "Switches from the next round on"
 
 
 def test_the_residency_line() -> None:
@@ -158,26 +217,44 @@ def test_a_switch_that_means_nothing_says_why() -> None:
 def test_sparklines_follow_the_history() -> None:
     history = RateHistory()
     history.add(LIVE)
-    history.add(replace(LIVE, rates=LiveRates(hit_rate=0.5, evictions_per_second=84.0)))
+    history.add(replace(LIVE, rates=LiveRates(hit_rate=0.5, bytes_per_second=6.0 * GIB)))
     history.add(replace(LIVE, state=EngineState.IDLE))  # nothing to record
     shown = text(LIVE, history=history)
     assert "▇▄ " in line("hit, 1 s", shown) + " "
-    assert "▄█" in line("evicted", shown)
+    assert "▄█" in line("copied", shown)
     history.clear()
-    assert "▇" not in text(LIVE, history=history)
+    assert "▇" not in text(replace(LIVE, reply=None), history=history)
 
 
 def test_no_line_is_wider_than_the_panel() -> None:
-    for snapshot in (LIVE, replace(LIVE, memory=CPU), Snapshot()):
+    drafts = DraftCounters(9999, 5000, 20000, (9000, 8000, 7000, 6000), (9000, 7000, 5000, 3000), 1, 2, 3)
+    busy = replace(LIVE, reply=replace(REPLY, drafts=drafts, layers=((9, 8),) * 61))
+    for snapshot in (LIVE, busy, replace(LIVE, memory=CPU), Snapshot()):
         for width in (36, 44):
             for section in panel_sections(snapshot, RateHistory(), width):
-                assert max(x.cell_length for x in section.lines) <= width, section.heading
+                assert all(row.text.cell_length <= width for row in section.rows), section.heading
+                assert len(section.heading) + len(section.beside) < width, section.heading
 
 
 def test_gaps_only_where_they_fit() -> None:
     sections = panel_sections(LIVE, RateHistory(), 36)
     assert "\n\n" in join_sections(sections, 36, 60).plain
-    assert "\n\n" not in join_sections(sections, 36, 20).plain
+    assert "\n\n" not in join_sections(sections, 36, 38).plain
+
+
+def test_on_a_short_panel_the_least_important_is_left_out() -> None:
+    drafts = DraftCounters(10, 5, 15, (5, 0, 0, 0), (4, 0, 0, 0), 1, 2, 3)
+    sections = panel_sections(replace(LIVE, reply=replace(REPLY, drafts=drafts)), RateHistory(), 36)
+    heights = {height: join_sections(sections, 36, height).plain for height in range(60, 10, -1)}
+    assert all(shown.count("\n") < height for height, shown in heights.items() if height >= 20)
+    labels = ("hit by layer", "stage pool built", "from mirror")
+    gone = [next(h for h, shown in heights.items() if label not in shown) for label in labels]
+    assert gone == sorted(gone, reverse=True) and gone[0] > gone[2]
+    assert all("98 % of sampled" in shown for height, shown in heights.items() if height >= 31), "the stager's reason"
+    least = heights[11]
+    for kept in ("VRAM", "trunk", "hit, decode", "hit, 1 s", "decode", "Context", "f7 pinning", "4 of 5 accepted"):
+        assert kept in least
+    assert "hit by layer" in join_sections(sections, 36, 11, whole=True).plain
 
 
 def test_the_plan_is_a_table() -> None:
@@ -192,3 +269,13 @@ def test_a_plan_can_be_drawn_at_any_width() -> None:
     plan = (PlanLine("slots", 1 << 30, "22 of 64 experts"),)
     for width in range(1, 40):
         assert plan_lines(plan, width)
+
+
+def test_a_sentence_that_is_cut_says_so() -> None:
+    long = SwitchState("auto", "ram", "auto: ram, 98 % of sampled pages cached; and then a good deal more of it")
+    sections = panel_sections(replace(LIVE, modes=ModesState(ON, long, 1)), RateHistory(), 36)
+    assert "\n  98 % of sampled pages cached; and\n  then a good" in join_sections(sections, 36, 60).plain
+    shown = [join_sections(sections, 36, height).plain for height in range(60, 20, -1)]
+    assert any("\n  98 % of sampled pages cached; and…" in one for one in shown)
+    for one in shown:
+        assert ("pages cached; and\n" in one) == ("\n  then a good" in one)

@@ -279,6 +279,55 @@ async def test_a_stop_before_the_engine_has_the_message_counts(start: Start, slo
         await idle(run)
 
 
+async def test_a_stop_while_the_prompt_is_read_keeps_the_message(start: Start) -> None:
+    slow = EngineOptions(gpu=-1, threads=1, context=512, slots=8, batch=8, copy_delay_us=3000)
+    async with start(settings=SHORT, engine=slow) as run:
+        await run.say(" ".join(["the people of water said"] * 50))
+        await run.until(lambda: run.screen.replies.running and run.screen.replies.running.prompt)
+        await run.until(lambda: "reading prompt" in run.shown())
+        await run.pilot.press("escape")
+        await idle(run)
+        message, reply = run.screen.chat.turns
+        assert reply.status is Status.STOPPED and reply.text == "" and "stopped" in run.shown()
+        run.store.flush()
+        assert [(m.text, m.status) for m in run.store.branch(session_of(run))] == [
+            (message.text, Status.DONE),
+            ("", Status.STOPPED),
+        ]
+
+
+async def test_a_stop_while_a_reply_that_goes_on_reads_keeps_what_it_had(start: Start) -> None:
+    slow = EngineOptions(gpu=-1, threads=1, context=512, slots=8, batch=8, copy_delay_us=3000)
+    async with start(settings=SHORT, engine=slow) as run:
+        words = " ".join(["the people of water said"] * 40)
+        session = run.store.create_session().result()
+        run.store.add_user_message(session, "one")
+        reply = run.store.begin_reply(session)
+        run.store.finish_reply(reply, Status.STOPPED, words, "a thought").result()
+        await run.screen.commands.open_session(session)
+        await run.say("/continue")
+        await run.until(lambda: run.screen.replies.running and run.screen.replies.running.prompt)
+        await run.pilot.press("escape")
+        await idle(run)
+        turn = run.screen.chat.turns[1]
+        assert (turn.text, turn.thinking, turn.status) == (words, "a thought", Status.STOPPED)
+        run.store.flush()
+        assert [(m.text, m.thinking) for m in run.store.branch(session)][1] == (words, "a thought")
+
+
+async def test_a_stop_while_the_model_loads(start: Start) -> None:
+    slow = EngineOptions(gpu=-1, threads=1, context=512, slots=64, copy_delay_us=40_000)  # filling the slots lasts
+    async with start(settings=SHORT, engine=slow, load=False) as run:
+        await run.say("waits for the model")
+        await run.until(lambda: "filling" in run.shown())
+        await run.pilot.press("escape")  # what waits comes back first
+        assert run.prompt.text == "waits for the model"
+        await run.pilot.press("escape")
+        await run.until(lambda: "The load was stopped" in run.screen.flash.text)
+        assert run.screen.model is None and not run.screen.loader.loading
+        assert run.prompt.text == "waits for the model"
+
+
 async def test_a_fork_is_a_chat_of_its_own(start: Start) -> None:
     async with start(settings=SHORT) as run:
         await asked(run, "one", "two")

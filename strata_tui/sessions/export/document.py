@@ -41,7 +41,16 @@ def to_json(session: SessionInfo, messages: Iterable[MessageRow]) -> str:
 
 def safe_json(value: object) -> str:
     """JSON that a terminal can be shown: control characters are escaped, all else is as it is."""
-    return _CONTROL.sub(lambda m: f"\\u{ord(m[0]):04x}", json.dumps(value, ensure_ascii=False, indent=2))
+    return _escaped(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def safe_line(value: object) -> str:
+    """The same on one line."""
+    return _escaped(json.dumps(value, ensure_ascii=False))
+
+
+def _escaped(text: str) -> str:
+    return _CONTROL.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
 
 
 def _id(place: int | None) -> int | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 
 from ... import __version__
 from ...text import clean, clean_line
 from ..rows import MessageRow, Role, SessionInfo
+from .document import safe_line
 from .numbers import iso_date, numbers_of
 from .parts import Entry, Part, parts_of
 
@@ -54,11 +54,11 @@ def _body(message: MessageRow, thinking: bool) -> Iterator[str]:
 
 def _front_matter(session: SessionInfo, parts: Sequence[Part], whole: bool) -> Iterator[str]:
     # a JSON value is a YAML value
-    yield f"title: {_value(clean_line(session.title))}"
-    yield f"model: {_value(clean_line(session.model))}"
-    yield f"created: {_value(iso_date(session.created))}"
-    yield f"updated: {_value(iso_date(session.updated))}"
-    yield f"exported_by: {_value(f'strata-tui {__version__}')}"
+    yield f"title: {safe_line(clean_line(session.title))}"
+    yield f"model: {safe_line(clean_line(session.model))}"
+    yield f"created: {safe_line(iso_date(session.created))}"
+    yield f"updated: {safe_line(iso_date(session.updated))}"
+    yield f"exported_by: {safe_line(f'strata-tui {__version__}')}"
     yield f"chat: {session.id}"
     if whole:
         yield f"branches: {len(parts)}"
@@ -67,11 +67,7 @@ def _front_matter(session: SessionInfo, parts: Sequence[Part], whole: bool) -> I
     for entry in replies:
         numbers = numbers_of(entry.message) | ({"message": entry.number} if whole else {})
         for i, (key, value) in enumerate(numbers.items()):
-            yield f"{'  - ' if i == 0 else '    '}{key}: {_value(value)}"
-
-
-def _value(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+            yield f"{'  - ' if i == 0 else '    '}{key}: {safe_line(value)}"
 
 
 def _closed(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...conversation import in_view
 from ..rows import MessageRow, Role, SessionInfo, Status
 from ..tree import Tree
 
@@ -17,12 +18,16 @@ class Entry:
     number: int
     version: int  # of `versions` at this place of the tree, from 1
     versions: int
+    sent: bool  # false: left out of what the model gets
 
     @property
     def heading(self) -> str:
         """Who, and how it ended if it did not simply end."""
         title = "User" if self.message.role is Role.USER else "Assistant"
-        return title if self.message.status is Status.DONE else f"{title} ({self.message.status.value})"
+        marks = [] if self.message.status is Status.DONE else [self.message.status.value]
+        if not self.sent:
+            marks.append("not sent")
+        return f"{title} ({', '.join(marks)})" if marks else title
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +51,12 @@ def parts_of(session: SessionInfo, messages: Sequence[MessageRow]) -> list[Part]
         new = [m for m in path if m.id not in seen]
         if not new and found:
             continue
+        sent = dict(zip((m.id for m in path), in_view(path), strict=True))
         entries = []
         for message in new:
             siblings = [m.id for m in tree.siblings(message.id)]
-            entries.append(Entry(message, numbers[message.id], siblings.index(message.id) + 1, len(siblings)))
+            place = siblings.index(message.id) + 1
+            entries.append(Entry(message, numbers[message.id], place, len(siblings), sent[message.id]))
         above = new[0].parent_id if new else None
         found.append(Part(None if above is None else numbers[above], tuple(entries)))
         seen.update(m.id for m in new)

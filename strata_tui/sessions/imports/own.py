@@ -77,6 +77,7 @@ def _message(record: Mapping[str, Any], places: Mapping[object, int], where: str
         model=text_of(record.get("model")),
         params=record["params"] if isinstance(record.get("params"), dict) else None,
         stats=_stats(record.get("stats"), where),
+        sent=record.get("sent") is not False,
     )
 
 
@@ -90,7 +91,14 @@ def _stats(value: object, where: str) -> Mapping[str, object] | None:
     parts = [value.get(f.name) for f in fields(ReplyStats) if f.type == "float | None"]
     if not all(type(n) is int for n in whole) or not all(n is None or type(n) in (int, float) for n in parts):
         raise UserError(f"{where}: its stats are no numbers.")
+    layers = value.get("layers", [])
+    if not isinstance(layers, list) or not all(_is_pair(pair) for pair in layers):
+        raise UserError(f"{where}: its stats' layers are no pairs of numbers.")
     return value
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(type(n) is int for n in value)
 
 
 def _time(record: Mapping[str, Any], name: str, where: str) -> float:

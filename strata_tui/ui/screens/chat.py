@@ -26,6 +26,7 @@ from ...engine.events import (
     Loaded,
     LoadFailed,
     LoadProgress,
+    Measured,
     ModelInfo,
     ModesChanged,
     Notice,
@@ -37,14 +38,15 @@ from ...engine.events import (
 )
 from ...errors import UserError
 from ...sessions.store import Store
-from ..actions import Where, bindings, parse_slash
+from ..actions import Where, bindings, key_name, parse_slash
 from ..chat import Chat
 from ..commands import Commands
 from ..completer import Completer
 from ..joined import joined
 from ..keymap import resolve_keys
 from ..loader import Loader
-from ..options import Options
+from ..making_room import MakingRoom
+from ..options import Options, thinking_text
 from ..panels import CHATS, ENGINE, Panels
 from ..replies import Replies
 from ..shelf import Shelf
@@ -108,11 +110,13 @@ class ChatScreen(Screen[None]):
         self._told: deque[Event] = deque()  # events of our own, from any thread
         self.keymap = resolve_keys(options.given.sections.keys)
         self.mouse = options.settings.mouse
+        self.engine_options = options.engine
         self.log_path = options.engine.log
-        self.shelf = Shelf(options.given.sections.folders, options.settings.model, options.engine, self._held)
+        self.shelf = Shelf(options.given.sections.folders, options.settings.model, options.engine, self.held)
         self.loader = Loader(engine, options.model, self._told.append)
         self.replies = Replies(engine, store)
         self.turns = Turns(self)
+        self.room = MakingRoom(self)
         self.panels = Panels({ENGINE: options.settings.panel, CHATS: options.settings.sidebar}, self._show_panels)
         self.commands = Commands(self, options.engine.modes)
         self.completer = Completer(self, self.commands.sources)
@@ -133,7 +137,7 @@ class ChatScreen(Screen[None]):
             with Vertical(id="middle"):
                 yield Transcript(id="transcript")
                 yield Static(id="unseen")
-            yield EnginePanel(id="engine")
+            yield EnginePanel(id="engine", keymap=self.keymap)
         yield LoadBar(id="load")
         yield LoadBar(id="pull", stops="/pull stop ends it")
         yield Flash(id="flash")
@@ -323,6 +327,8 @@ class ChatScreen(Screen[None]):
                 text = "The load was stopped; /open starts it again." if event.cancelled else event.message
                 self.turns.load_failed()
                 self.flash.say(text, error=not event.cancelled, stay=True)
+            case Measured():
+                self.room.answered(event)
             case ModesChanged():
                 self.sample_now()
             case Notice():
@@ -341,6 +347,7 @@ class ChatScreen(Screen[None]):
         before = self.options.system()
         self.model, self.plan = model, plan
         self.options.begin(before)
+        self.show_thinking()
         self.query_one("#load", LoadBar).hide()
         self.query_one(TitleBar).show_model(model, "loading" if self.loader.loading else "no model")
         self.show_welcome()
@@ -374,6 +381,7 @@ class ChatScreen(Screen[None]):
         self.chat = chat
         self.show_title()
         self.turns.chat_shown()
+        self.show_thinking()
         await self.transcript.show(chat.turns)
         self.show_welcome()
         self.sample_now()
@@ -384,20 +392,27 @@ class ChatScreen(Screen[None]):
         read_only = "(read-only) " if self.commands.chats.elsewhere is not None else ""
         self.query_one(TitleBar).show_title(read_only + self.chat.shown_title)
 
+    def show_thinking(self) -> None:
+        """How the next reply thinks, where the model's template has a choice: in the prompt's border."""
+        if not self.turns.editing:  # that has a hint there
+            self.prompt.border_subtitle = thinking_text(self.options, self.key_of("thinking", "/thinking"))
+
+    def key_of(self, action: str, slash: str) -> str:
+        """An action's key as it is shown; else the command that does it."""
+        return next((key_name(key) for key in self.keymap.of(action)), slash)
+
     def show_welcome(self) -> None:
         """The text of an empty chat: the model, its memory plan, the first keys."""
         width = self.transcript.text_width - 2
         self.transcript.welcome(welcome_text(self.model, self.loader.loading, self.plan, self.store.path, width))
 
-    def _held(self) -> int:
+    def held(self) -> int:
         """Bytes that the open model takes where the plan counts them."""
-        memory = self.snapshot.memory
-        trunk = memory.trunk if memory.on_gpu else 0  # in RAM it is the page cache, which counts as available
-        return sum(part or 0 for part in (trunk, memory.kv, memory.arena))
+        return self.snapshot.memory.held
 
-    def load(self, path: Path | None) -> None:
-        """Loads a model file; None: the one the program was started with."""
-        self.loader.begin(path)
+    def load(self, path: Path | None, context: int | None = None) -> None:
+        """Loads a model file; None: the last one. `context`: tokens, in place of the settings'."""
+        self.loader.begin(path, context)
         self._show_model(None, ())  # the engine closes the old model first
         self.run_worker(self.loader.load(), group="load")
 

@@ -9,7 +9,9 @@ from textual.widgets import Static
 
 from ...engine.events import Snapshot
 from ..history import RateHistory
-from ..panel_text import join_sections, panel_sections
+from ..keymap import DEFAULT, Keymap
+from ..panel_parts import join_sections
+from ..panel_text import panel_sections
 
 _LEAST = 24  # cells; below this the panel is being opened or closed
 
@@ -17,8 +19,9 @@ _LEAST = 24  # cells; below this the panel is being opened or closed
 class EnginePanel(VerticalScroll):
     """One Static in a scroll: the whole panel is text, so a refresh is one update."""
 
-    def __init__(self, id: str | None = None) -> None:
+    def __init__(self, id: str | None = None, keymap: Keymap = DEFAULT) -> None:
         super().__init__(id=id, classes="section")
+        self._keymap = keymap
         self.history = RateHistory()
         self._snapshot = Snapshot()
         self._drawn: Content | None = None
@@ -40,6 +43,13 @@ class EnginePanel(VerticalScroll):
         """Another model: what was recorded of the old one is dropped."""
         self.history.clear()
 
+    def on_focus(self) -> None:
+        self.draw()  # all of it: it can be scrolled now
+
+    def on_blur(self) -> None:
+        self.scroll_home(animate=False)
+        self.draw()
+
     def on_resize(self) -> None:
         self.draw()
 
@@ -47,8 +57,8 @@ class EnginePanel(VerticalScroll):
         """Draws the last numbers for the present size."""
         width, height = self.scrollable_content_region.size
         if width >= _LEAST:
-            sections = panel_sections(self._snapshot, self.history, width)
-            text = join_sections(sections, width, height)
+            sections = panel_sections(self._snapshot, self.history, width, self._keymap)
+            text = join_sections(sections, width, height, whole=self.has_focus)
             if self._drawn is None or not text.is_same(self._drawn):  # else nothing has to be laid out anew
                 self._drawn = text
                 self.query_one("#engine-text", Static).update(text)

@@ -14,6 +14,7 @@ from ...text import clean_line
 from ..chat import Turn
 
 _GAP = "  "
+UNSENT = "not sent"  # the person has left it out of what the model gets
 
 
 class MessageHead(Widget):
@@ -42,14 +43,16 @@ class MessageHead(Widget):
 
 
 def head_text(turn: Turn, width: int) -> Content:
-    """The role's name on the left, the branch and the time on the right."""
+    """The role's name on the left, and whether it is not sent; the branch and the time on the right."""
     color = "$accent" if turn.role is Role.USER else "$primary"
     right = _right(turn)
     branch = branch_text(turn)
-    name = Content(role_name(turn)).truncate(max(1, width - len(right) - 1), ellipsis=True)
-    gap = max(1, width - name.cell_length - len(right))
+    unsent = "" if turn.in_view else _GAP + UNSENT
+    name = Content(role_name(turn)).truncate(max(1, width - len(right) - len(unsent) - 1), ellipsis=True)
+    gap = max(1, width - name.cell_length - len(unsent) - len(right))
     return Content.assemble(
         name.stylize(f"bold {color}"),
+        (unsent, "$warning"),
         " " * gap,
         (branch, "$accent"),
         (right[len(branch) :], "$secondary"),

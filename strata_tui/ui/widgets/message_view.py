@@ -97,8 +97,8 @@ class MessageView(Vertical):
             self._foot.update(Content(text))
             self._foot.display = bool(text)
 
-    def mark_branch(self) -> None:
-        """Draws the head again: there may be another branch."""
+    def mark_head(self) -> None:
+        """Draws the head again: there may be another branch, or it is sent or not."""
         self._head.refresh()
 
     def lay_out(self, width: int) -> None:
@@ -145,6 +145,5 @@ def foot_text(turn: Turn) -> str:
         parts.append(f"hit {f.percent(stats.counters.decode.hit_rate)}")
         if stats.prompt_tokens:
             again = f", {f.count(stats.read_again)} again" if stats.read_again else ""
-            read = stats.prompt_tokens - stats.reused_tokens
-            parts.append(f"read {f.count(read)} of {f.count(stats.prompt_tokens)}{again}")
+            parts.append(f"read {f.count(stats.read_tokens)} of {f.count(stats.prompt_tokens)}{again}")
     return "  ".join(parts)

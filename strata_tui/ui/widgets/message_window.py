@@ -111,7 +111,7 @@ class MessageWindow(VerticalScroll):
             if fresh:
                 await self._messages.mount_all(fresh)
             for view in kept:
-                view.mark_branch()
+                view.mark_head()
             self._mark_earlier()
 
     async def load_older(self, count: int = BATCH) -> None:
@@ -168,6 +168,11 @@ class MessageWindow(VerticalScroll):
     def view_of(self, turn: Turn) -> MessageView | None:
         """The mounted view of a turn; newest first, because that is what is asked for."""
         return next((v for v in reversed(self._views) if v.turn is turn), None)
+
+    def mark_heads(self) -> None:
+        """Draws the heads again: what they mark has changed."""
+        for view in self._views:
+            view.mark_head()
 
     def welcome(self, text: Content) -> None:
         """What stands in an empty chat."""

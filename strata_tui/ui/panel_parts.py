@@ -1,0 +1,114 @@
+"""Pieces of the engine panel: rows, meters and trends, and how rows of many sections fit into its height."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from textual.content import Content
+
+from ..text import clean_line
+from . import format as f
+
+_FULL = 0.9  # from here a meter of memory or context is drawn in the warning colour
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the panel. `rank`: 0 is always there; of the others those of the highest go first, the last first,
+    where the height is short.
+    """
+
+    text: Content
+    rank: int = 0
+    cut: Content | None = None  # in place of the text where the next row is left out, and was to end its sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading, with what stands on its right, and the rows under it."""
+
+    heading: str
+    rows: Sequence[Row]
+    beside: str = ""
+
+
+def join_sections(sections: Sequence[Section], width: int, height: int, *, whole: bool = False) -> Content:
+    """One text of all sections, parted by empty lines where these fit, too.
+
+    What does not fit is left out by its rank; `whole`: nothing is, for there can be scrolled.
+    """
+    height -= len(sections)
+    rows = [row for section in sections for row in section.rows]
+    order = sorted(range(len(rows)), key=lambda n: (rows[n].rank, n), reverse=True)
+    spare = [n for n in order if rows[n].rank > 0]
+    gone = set() if whole else {id(rows[n]) for n in spare[: max(0, len(rows) - height)]}
+    gaps = len(rows) - len(gone) + len(sections) - 1 <= height
+    lines: list[Content] = []
+    for section in sections:
+        if lines and gaps:
+            lines.append(Content())
+        beside = section.beside.rjust(width - len(section.heading))
+        lines.append(Content.assemble((section.heading, "bold $primary"), (beside, "$muted")))
+        left = [id(row) in gone for row in section.rows]
+        for row, out, cut in zip(section.rows, left, [*left, False][1:], strict=True):
+            if not out:
+                lines.append(row.cut if cut and row.cut is not None else row.text)
+    return Content("\n").join(lines)
+
+
+def pair(label: str, value: str, width: int, rank: int = 0) -> Row:
+    """A label on the left and a value on the right of one line."""
+    gap = max(1, width - Content(label).cell_length - Content(value).cell_length)
+    return Row(Content.assemble((label, "$muted"), " " * gap, value), rank)
+
+
+def parts(named: Sequence[tuple[str, str]], rank: int = 0) -> Row:
+    """Several short values on one line: `trunk 2.0G  KV 3.0G`."""
+    return Row(Content("  ").join(Content.assemble((f"{name} ", "$muted"), value) for name, value in named), rank)
+
+
+def meter(ratio: float | None, width: int, rank: int = 0) -> Row:
+    """A bar with its percentage."""
+    text = f.percent(ratio, 0).rjust(6)
+    style = "$warning" if ratio is not None and ratio >= _FULL else "$primary"
+    return Row(Content.assemble((f.bar(ratio, max(4, width - len(text))), style), text), rank)
+
+
+def note(text: str, width: int) -> list[Content]:
+    """A sentence on lines of its own, set in."""
+    wrapped = Content(clean_line(text)).wrap(max(1, width - 2)) if text else []
+    return [Content.assemble("  ", line.stylize("$muted")) for line in wrapped]
+
+
+def note_rows(text: str, width: int, first: int, rest: int) -> list[Row]:
+    """The same as rows, with the first line's rank and that of the others."""
+    lines = note(text, width)
+    cut = Content.assemble("  ", Content(clean_line(text)).truncate(max(1, width - 2), ellipsis=True).stylize("$muted"))
+    return [Row(line, rest if number else first, cut) for number, line in enumerate(lines)]
+
+
+def trend(label: str, values: deque[float | None], top: float | None, value: str, width: int, rank: int = 0) -> Row:
+    """The last values as a line of blocks, and the last one as a number."""
+    first, last = 9, max(9, len(value) + 1)
+    room = width - first - last
+    line = f.spark(values, room, top) if values else " " * room
+    return Row(Content.assemble((f"{label:{first}}", "$muted"), (line, "$primary"), f"{value:>{last}}"), rank)
+
+
+def columns(width: int) -> tuple[int, int]:
+    """Cells of a table's labels, and of each of its two columns of numbers."""
+    last = max(8, (width - 14) // 2)
+    return max(11, width - 2 * last), last
+
+
+def table_row(label: str, values: tuple[str, str], width: int, rank: int = 0) -> Row:
+    """A label and two numbers, of the reply and in total."""
+    first, last = columns(width)
+    return Row(Content.assemble((f"{label:{first}}", "$muted"), *(f"{value:>{last}}" for value in values)), rank)
+
+
+def ratio(part: int | None, whole: int | None) -> float | None:
+    """A part's share, None where one is unknown."""
+    return part / whole if part is not None and whole else None
