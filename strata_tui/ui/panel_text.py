@@ -6,8 +6,9 @@ A line is `Content`; styles name the theme's variables, and nothing is told by c
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 from textual.content import Content
 
@@ -20,35 +21,74 @@ from .actions import BY_ID
 from .history import RateHistory
 
 Lines = list[Content]
+_TRUNK, _KV, _SLOTS, _OTHERS, _FREE = "▓▒█░·"  # cells of the bar of memory
+_COUNTED = 32  # cells from which the context's numbers have their unit
+_NEARLY = 3  # lines that may be out of sight, and all is shortened nevertheless
 _FULL = 0.9  # from here a meter of memory or context is drawn in the warning colour
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading, with what stands on its right, and the lines under it."""
+    """A heading, with what stands on its right, and the lines under it; `short`: those that matter most."""
 
     heading: str
     lines: Lines
     beside: str = ""
+    short: Lines | None = None
+
+    def shortened(self) -> Section:
+        """With fewer lines, for panels that are not high enough for all."""
+        return self if self.short is None else replace(self, lines=self.short)
 
 
 def panel_sections(snapshot: Snapshot, history: RateHistory, width: int) -> list[Section]:
     """The panel's sections for a width in cells; first what must be seen on short screens, too."""
     last = _columns(width)[1]
+    switches = switch_lines(snapshot, width)
+    drafts = draft_lines(snapshot, width)
     return [
-        Section("Memory", memory_lines(snapshot, width)),
+        memory_section(snapshot, width),
         Section("Expert cache", cache_lines(snapshot, history, width), f"reply{'total':>{last}}"),
-        Section("Switches", switch_lines(snapshot, width)),
-        Section("Drafts", draft_lines(snapshot, width)),
         Section("Speed", speed_lines(snapshot, width)),
-        Section("Context", context_lines(snapshot, width)),
+        Section("Context", context_lines(snapshot, width), _tokens(snapshot, width)),
+        Section("Switches", [*switches, _pool_line(snapshot, width)], short=_cut_notes(switches, width)),
+        Section(
+            "Drafts", drafts, _accepted(snapshot), short=drafts[:1] if snapshot.reply and snapshot.reply.drafts else []
+        ),
     ]
 
 
 def join_sections(sections: Sequence[Section], width: int, height: int) -> Content:
-    """One text of all sections, parted by empty lines where these fit, too."""
-    need = sum(1 + sum(1 + (line.cell_length - 1) // width for line in s.lines) for s in sections)
-    gaps = need + len(sections) - 1 <= height
+    """One text of all sections, parted by empty lines where these fit, too; shortened where that lets all be seen."""
+    need = _height(sections, width)
+    short = [section.shortened() for section in sections]
+    if need > height >= _height(short, width) - _NEARLY:
+        sections = short
+    return Content("\n").join(_section_lines(sections, width, need + len(sections) - 1 <= height))
+
+
+def join_columns(sections: Sequence[Section], width: int, height: int, whole: int) -> Content:
+    """The sections in two columns of `width` cells each within `whole` cells, about equally high."""
+
+    def higher(left: int) -> int:
+        return max(_height(sections[:left], width), _height(sections[left:], width))
+
+    left = min(range(1, len(sections) + 1), key=higher)
+    if higher(left) > height:
+        sections = [section.shortened() for section in sections]
+        left = min(range(1, len(sections) + 1), key=higher)
+    gaps = higher(left) + max(left, len(sections) - left) - 1 <= height
+    columns = [_section_lines(part, width, gaps) for part in (sections[:left], sections[left:])]
+    gap = " " * (whole - 2 * width)
+    rows = zip_longest(*columns, fillvalue=Content())
+    return Content("\n").join([Content.assemble(one.pad_right(width - one.cell_length), gap, two) for one, two in rows])
+
+
+def _height(sections: Sequence[Section], width: int) -> int:
+    return sum(1 + sum(1 + (line.cell_length - 1) // width for line in s.lines) for s in sections)
+
+
+def _section_lines(sections: Sequence[Section], width: int, gaps: bool) -> Lines:
     lines: Lines = []
     for section in sections:
         if lines and gaps:
@@ -56,28 +96,69 @@ def join_sections(sections: Sequence[Section], width: int, height: int) -> Conte
         beside = section.beside.rjust(width - len(section.heading))
         lines.append(Content.assemble((section.heading, "bold $primary"), (beside, "$muted")))
         lines.extend(section.lines)
-    return Content("\n").join(lines)
+    return lines
 
 
-def memory_lines(snapshot: Snapshot, width: int) -> Lines:
-    """VRAM with its parts, or the arena in RAM where there is no GPU; page-locked RAM."""
+def memory_section(snapshot: Snapshot, width: int) -> Section:
+    """VRAM, or the arena in RAM where there is no GPU, with its parts; page-locked RAM."""
     memory = snapshot.memory
     if snapshot.model is None:
-        return [pair("no model loaded", f.DASH, width)]
-    lines: Lines = []
-    if memory.on_gpu:
-        lines.append(pair("VRAM", f.size_of(memory.vram_used, memory.vram_total), width))
-        lines.append(meter(_ratio(memory.vram_used, memory.vram_total), width))
-    else:
-        lines.append(pair("no GPU", "arena in RAM", width))
-    parts = (("trunk", memory.trunk), ("KV", memory.kv), ("slots", memory.arena))
-    lines.append(
-        Content("  ").join(Content.assemble((name + " ", "$muted"), f.short_size(size)) for name, size in parts)
-    )
+        return Section("Memory", [pair("no model loaded", f.DASH, width)])
+    parts = ((_TRUNK, "trunk", memory.trunk), (_KV, "KV", memory.kv), (_SLOTS, "slots", memory.arena))
+    legend = flow(_legend(parts, " "), " ", width)
+    if len(legend) > 1:
+        legend = flow(_legend(parts, ""), " ", width)
+    lines = [_split_bar([(mark, size or 0) for mark, _, size in parts], snapshot, width), *legend]
     lines.append(pair("pinned RAM", f.size(memory.pinned), width))
-    refused = f.size(memory.refused)
-    lines.append(pair("pageable, refused", f"{f.size(memory.pageable)}, {refused}", width))
+    rest = pair("pageable, refused", f"{f.size(memory.pageable)}, {f.size(memory.refused)}", width)
+    full, short = [*lines, rest], [*lines, rest] if memory.refused else lines
+    if memory.on_gpu:
+        return Section("VRAM", full, f.size_of(memory.vram_used, memory.vram_total), short)
+    return Section("Memory", full, "no GPU: arena in RAM", short)
+
+
+def _legend(parts: Sequence[tuple[str, str, int | None]], gap: str) -> Lines:
+    """What the cells of the bar stand for, and how much each part is."""
+    return [
+        Content.assemble((mark, "$primary"), (f"{gap}{name} ", "$muted"), f.short_size(size))
+        for mark, name, size in parts
+    ]
+
+
+def flow(parts: Iterable[Content], gap: str, width: int) -> Lines:
+    """Parts that are not to be broken, as many in a line as there is room for."""
+    lines: Lines = []
+    for part in parts:
+        if lines and lines[-1].cell_length + len(gap) + part.cell_length <= width:
+            lines[-1] = Content.assemble(lines[-1], gap, part)
+        else:
+            lines.append(part)
     return lines
+
+
+def _split_bar(parts: Sequence[tuple[str, int]], snapshot: Snapshot, width: int) -> Content:
+    """What takes the memory, each part in cells of its own kind, then what others use and what is free."""
+    memory = snapshot.memory
+    if not memory.on_gpu:
+        return Content.styled(_cells(parts, sum(size for _, size in parts), width), "$primary")
+    used, total = memory.vram_used, memory.vram_total
+    if used is None or not total:
+        return meter(None, width)
+    others = max(0, used - sum(size for _, size in parts))
+    text = f.percent(used / total, 0).rjust(6)
+    room = max(4, width - len(text))
+    style = "$warning" if used / total >= _FULL else "$primary"
+    drawn = _cells([*parts, (_OTHERS, others)], total, room)
+    return Content.assemble((drawn, style), (_FREE * (room - len(drawn)), "$muted"), text)
+
+
+def _cells(parts: Sequence[tuple[str, int]], total: int, width: int) -> str:
+    """The parts of a total in `width` cells, rounded so that they add up."""
+    drawn, sum_ = "", 0
+    for mark, size in parts:
+        sum_ += size
+        drawn += mark * max(0, round(sum_ / max(1, total) * width) - len(drawn))
+    return drawn[:width]
 
 
 def cache_lines(snapshot: Snapshot, history: RateHistory, width: int) -> Lines:
@@ -113,33 +194,44 @@ def speed_lines(snapshot: Snapshot, width: int) -> Lines:
 
 
 def draft_lines(snapshot: Snapshot, width: int) -> Lines:
-    """Of the reply: drafts accepted and offered, the shares by position; tokens and cost of a window."""
+    """Of the reply: tokens and cost of a window, and the shares of drafts that were accepted, by position."""
     drafts = snapshot.reply.drafts if snapshot.reply else None
     if drafts is None or not drafts.windows:
-        return [pair("accepted", f.DASH, width)]
-    accepted, offered = sum(drafts.accepted), sum(drafts.offered)
-    lines = [pair("accepted", f"{f.count(accepted)} of {f.count(offered)}", width)]
-    if offered:
+        return [pair("tokens a window", f.DASH, width)]
+    cost = drafts.window_cost
+    lines = [
+        pair("tokens a window", f"{drafts.tokens_per_window:.2f}", width),
+        pair("window cost", f.DASH if cost is None else f"{cost:.2f} x plain", width),
+    ]
+    if sum(drafts.offered):
         shares = (f.percent(a / n, 0) if n else f.DASH for a, n in zip(drafts.accepted, drafts.offered, strict=True))
         lines.append(pair("by position", " ".join(shares), width))
-    cost = drafts.window_cost
-    tokens = f"{drafts.tokens_per_window:.2f}"
-    lines.append(pair("tokens a window", tokens, width))
-    lines.append(pair("window cost", f.DASH if cost is None else f"{cost:.2f} x plain", width))
     return lines
 
 
+def _accepted(snapshot: Snapshot) -> str:
+    drafts = snapshot.reply.drafts if snapshot.reply else None
+    if drafts is None or not drafts.windows:
+        return f.DASH
+    return f"{f.count(sum(drafts.accepted))} of {f.count(sum(drafts.offered))} accepted"
+
+
 def context_lines(snapshot: Snapshot, width: int) -> Lines:
-    """Tokens in the context and how full it is."""
+    """How full the context is."""
+    return [meter(_ratio(snapshot.context_used, snapshot.context_total), width)]
+
+
+def _tokens(snapshot: Snapshot, width: int) -> str:
     if not snapshot.context_total:
-        return [pair("tokens", f.DASH, width)]
-    ratio = snapshot.context_used / snapshot.context_total
+        return f.DASH
     text = f"{f.count(snapshot.context_used)} / {f.count(snapshot.context_total)}"
-    return [pair("tokens", text, width), meter(ratio, width)]
+    return text if width < _COUNTED else f"{text} tokens"
 
 
 def switch_lines(snapshot: Snapshot, width: int) -> Lines:
-    """Each switch: key, name and the setting on the left; on the right the state in force; then the reason."""
+    """Each switch: key and name, and what was asked for where that is another than the state in force, which stands on
+    the right; then the reason.
+    """
     modes = snapshot.modes
     lines: Lines = []
     for action_id, name, state in (
@@ -148,12 +240,29 @@ def switch_lines(snapshot: Snapshot, width: int) -> Lines:
         ("residency", "residency", modes.residency if modes else None),
         ("draft", "drafts", modes.draft if modes else None),
     ):
-        key = BY_ID[action_id].keys[0]
-        setting = f" {state.wanted}" if state else ""
-        lines.append(pair(f"{key} {name}{setting}", switch_value(state), width))
+        key, value = BY_ID[action_id].keys[0], switch_value(state)
+        label = f"{key} {name}"
+        if state and state.wanted != value and len(label) + len(state.wanted) + len(value) + 2 <= width:
+            label += f" {state.wanted}"
+        lines.append(pair(label, value, width))
         lines.extend(_note(_reason(state), width))
-    lines.append(pair("stage pool built", f"{modes.pool_generation} x" if modes else f.DASH, width))
     return lines
+
+
+def _pool_line(snapshot: Snapshot, width: int) -> Content:
+    modes = snapshot.modes
+    return pair("stage pool built", f"{modes.pool_generation} x" if modes else f.DASH, width)
+
+
+def _cut_notes(lines: Lines, width: int) -> Lines:
+    """The lines with no more than one of each note."""
+    kept: Lines = []
+    for line in lines:
+        if not (line.plain.startswith(" ") and kept and kept[-1].plain.startswith(" ")):
+            kept.append(line)
+        elif not kept[-1].plain.endswith("…"):
+            kept[-1] = Content.assemble(kept[-1].rstrip(), (" …", "$muted")).truncate(width, ellipsis=True)
+    return kept
 
 
 def plan_lines(plan: Sequence[PlanLine], width: int) -> Lines:
@@ -199,7 +308,8 @@ def decode_rate(snapshot: Snapshot) -> float | None:
 
 
 def pair(label: str, value: str, width: int, style: str = "") -> Content:
-    """A label on the left and a value on the right of one line."""
+    """A label on the left and a value on the right of one line; the label gives way."""
+    label = Content(label).truncate(max(1, width - Content(value).cell_length - 1), ellipsis=True).plain
     gap = max(1, width - Content(label).cell_length - Content(value).cell_length)
     return Content.assemble((label, "$muted"), " " * gap, (value, style))
 

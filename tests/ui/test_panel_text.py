@@ -49,7 +49,7 @@ def line(label: str, shown: str) -> str:
 def test_numbers_of_a_gpu() -> None:
     shown = text(LIVE)
     assert line("VRAM", shown) == "VRAM 21.0 / 24.0 GiB"
-    assert line("trunk", shown) == "trunk 2.0G KV 3.0G slots 16.0G"
+    assert line("▓", shown.replace("▓▓", "")) == "▓ trunk 2.0G ▒ KV 3.0G █ slots 16.0G"
     assert line("pinned", shown) == "pinned RAM 1.0 GiB"
     assert line("hit, prompt", shown) == f"hit, prompt {DASH} {DASH}"
     assert line("hit, decode", shown) == "hit, decode 93.1 % 75.0 %"
@@ -63,7 +63,7 @@ def test_numbers_of_a_gpu() -> None:
     assert line("prompt", shown) == "prompt 160.0 tok/s"
     assert line("decode", shown) == "decode 18.3 tok/s"
     assert line("first token", shown) == "first token 0.94 s"
-    assert line("tokens", shown) == "tokens 6 712 / 16 384"
+    assert line("Context", shown) == "Context 6 712 / 16 384 tokens"
     assert "40 %" in shown and "87 %" in shown
 
 
@@ -74,7 +74,7 @@ def test_a_finished_reply_shows_its_mean_and_not_the_last_second() -> None:
 
 def test_without_a_gpu_it_says_so() -> None:
     shown = text(replace(LIVE, memory=CPU))
-    assert line("no GPU", shown) == "no GPU arena in RAM"
+    assert line("Memory", shown) == "Memory no GPU: arena in RAM"
     assert "VRAM" not in shown
     assert line("pageable", shown) == "pageable, refused 8.0 MiB, 4.0 MiB"
 
@@ -84,7 +84,7 @@ def test_before_a_model_everything_is_unknown() -> None:
     for name in ("f6", "f7", "f8", "f9", "1 s"):
         shown = shown.replace(name, "")
     assert not any(c.isdigit() for c in shown)
-    for label in ("hit", "hits", "misses", "evictions", "swaps", "prompt", "decode", "first token", "tokens"):
+    for label in ("hit", "hits", "misses", "evictions", "swaps", "prompt", "decode", "first token", "Context"):
         assert DASH in line(label, shown)
 
 
@@ -116,7 +116,7 @@ def test_switches_show_the_state_and_the_reason() -> None:
 def test_the_residency_line() -> None:
     adaptive = SwitchState("adaptive", "adaptive", "adaptive: 123 swaps, 0.01 ms a round")
     shown = text(replace(LIVE, modes=ModesState(ON, RAM, 3, adaptive)))
-    assert line("f9", shown) == "f9 residency adaptive adaptive"
+    assert line("f9", shown) == "f9 residency adaptive"
     assert "\n  123 swaps, 0.01 ms a round\n" in shown
     dense = SwitchState("lru", "not applicable", "not applicable: no experts")
     shown = text(replace(LIVE, modes=ModesState(ON, RAM, 3, dense)))
@@ -144,10 +144,10 @@ def test_sparklines_follow_the_history() -> None:
     history.add(replace(LIVE, rates=LiveRates(hit_rate=0.5, evictions_per_second=84.0)))
     history.add(replace(LIVE, state=EngineState.IDLE))  # nothing to record
     shown = text(LIVE, history=history)
-    assert "▇▄ " in line("hit, 1 s", shown) + " "
-    assert "▄█" in line("evicted", shown)
+    assert "▆▄ " in line("hit, 1 s", shown) + " "
+    assert "▄▇" in line("evicted", shown)
     history.clear()
-    assert "▇" not in text(LIVE, history=history)
+    assert "▆" not in text(LIVE, history=history)
 
 
 def test_no_line_is_wider_than_the_panel() -> None:

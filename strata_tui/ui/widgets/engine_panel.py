@@ -9,9 +9,11 @@ from textual.widgets import Static
 
 from ...engine.events import Snapshot
 from ..history import RateHistory
-from ..panel_text import join_sections, panel_sections
+from ..panel_text import join_columns, join_sections, panel_sections
 
 _LEAST = 24  # cells; below this the panel is being opened or closed
+_COLUMN = 27  # cells of each of two columns, at least
+_ROOMY = 70  # cells from which the columns stand apart
 
 
 class EnginePanel(VerticalScroll):
@@ -47,8 +49,13 @@ class EnginePanel(VerticalScroll):
         """Draws the last numbers for the present size."""
         width, height = self.scrollable_content_region.size
         if width >= _LEAST:
-            sections = panel_sections(self._snapshot, self.history, width)
-            text = join_sections(sections, width, height)
+            gap = 1 if width < _ROOMY else 3
+            column = (width - gap) // 2
+            if column >= _COLUMN:
+                sections = panel_sections(self._snapshot, self.history, column)
+                text = join_columns(sections, column, height, width)
+            else:
+                text = join_sections(panel_sections(self._snapshot, self.history, width), width, height)
             if self._drawn is None or not text.is_same(self._drawn):  # else nothing has to be laid out anew
                 self._drawn = text
                 self.query_one("#engine-text", Static).update(text)

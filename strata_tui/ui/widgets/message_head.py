@@ -43,7 +43,7 @@ class MessageHead(Widget):
 
 def head_text(turn: Turn, width: int) -> Content:
     """The role's name on the left, the branch and the time on the right."""
-    color = "$accent" if turn.role is Role.USER else "$primary"
+    color = "$primary" if turn.role is Role.USER else "$secondary"
     right = _right(turn)
     branch = branch_text(turn)
     name = Content(role_name(turn)).truncate(max(1, width - len(right) - 1), ellipsis=True)
