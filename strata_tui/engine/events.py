@@ -79,6 +79,19 @@ class ModelInfo:
     thinking: tuple[str, ...] = ()  # the ways of thinking that its chat template knows
     recommended: tuple[tuple[str, float], ...] = ()  # its own sampling parameters: (name, value)
 
+    @property
+    def words(self) -> str:
+        """What it is, in one line for the log."""
+        experts = f"{self.experts_used} of {self.experts_per_layer} experts" if self.experts_per_layer else "dense"
+        own = ", ".join(f"{name} {value:g}" for name, value in self.recommended)
+        return (
+            f"{self.name}, {self.architecture}, {self.quantization}, {self.layers} layers, {experts}, "
+            f"{self.trunk_bytes} bytes of trunk and {self.expert_bytes} of experts, "
+            f"context {self.context} of {self.context_trained} trained"
+            + (f", recommends {own}" if own else "")
+            + f"; key {self.key or 'unknown'}; {self.path}"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class PlanLine:

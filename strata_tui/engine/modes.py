@@ -84,6 +84,12 @@ class SwitchState:
     reason: str
     pending: bool = False
 
+    @property
+    def words(self) -> str:
+        """The wish, the state and its reason: `auto: ram (auto: ram, 32 of 32 reads cached)`."""
+        why = f" ({self.reason})" if self.reason else ""
+        return f"{self.wanted}: {'pending' if self.pending else self.actual}{why}"
+
 
 @dataclass(frozen=True, slots=True)
 class ModesState:
@@ -94,3 +100,10 @@ class ModesState:
     pool_generation: int
     residency: SwitchState | None = None
     draft: SwitchState | None = None
+
+    @property
+    def words(self) -> str:
+        """All of it, in one line for the log."""
+        switches = {"pinning": self.pinning, "stager": self.stager, "residency": self.residency, "drafts": self.draft}
+        told = [f"{name} {state.words}" for name, state in switches.items() if state is not None]
+        return "; ".join([*told, f"stage pool built {self.pool_generation} x"])

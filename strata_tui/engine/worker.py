@@ -259,8 +259,8 @@ class Worker:
         if opened is not None:
             self._monitor.set_modes(opened.modes)
             self._monitor.set_model(opened)
-            log.info("opened: %s", opened.about)
-            log.info("modes: %s", opened.modes)
+            log.info("opened: %s", opened.about.words)
+            log.info("modes: %s", opened.modes.words if opened.modes else "unknown")
             for text in opened.notices:
                 log.info("notice: %s", text)
             self._outbox.emit(Loaded(opened.about, opened.plan.lines, opened.notices))
@@ -348,7 +348,7 @@ class Worker:
             self._outbox.emit(Notice(f"The switches could not be changed: {cause(error)}."))
         self._refresh(opened)
         if opened.modes is not None:
-            self._log.info("modes: %s", opened.modes)
+            self._log.info("modes: %s", opened.modes.words if opened.modes else "unknown")
             self._outbox.emit(ModesChanged(opened.modes))
 
     def _refresh(self, opened: OpenModel) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import signal
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.color import Color
+from textual.command import Provider
+from textual.filter import LineFilter, Monochrome, NoColor
 from textual.screen import Screen
 from textual.theme import BUILTIN_THEMES, Theme
 
@@ -24,7 +26,8 @@ from .actions import ACTIONS, BY_ID, key_name
 from .keymap import UNBOUND
 from .legible import legible, muted
 from .screens.chat import ChatScreen
-from .themes import DEFAULT_THEME, TERMINAL_THEME, load_themes, own_folder
+from .screens.palette import Actions, Palette, Themes
+from .themes import DEFAULT_THEME, TERMINAL_THEME, load_themes, own_folder, quiet_bars
 
 _log = logging.getLogger(__name__)
 _ANYWHERE = {"quit": "quit", "palette": "command_palette"}  # also while a page covers the chat
@@ -36,8 +39,11 @@ class StrataApp(App[int], inherit_bindings=False):
     TITLE = "strata-tui"
     CSS_PATH = "app.tcss"
     ENABLE_COMMAND_PALETTE = True
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {Actions}
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(",".join(BY_ID[id].keys), action, BY_ID[id].label, show=False, id=id)
+        Binding(
+            ",".join(BY_ID[id].keys), action, BY_ID[id].footer or BY_ID[id].label, show=bool(BY_ID[id].footer), id=id
+        )
         for id, action in _ANYWHERE.items()
     ]
 
@@ -51,7 +57,7 @@ class StrataApp(App[int], inherit_bindings=False):
 
     def on_mount(self) -> None:
         for builtin in BUILTIN_THEMES.values():
-            self.register_theme(legible(builtin))
+            self.register_theme(quiet_bars(legible(builtin)))
         notice = self.load_themes()
         notices = [notice] if notice else []
         keymap = self.chat_screen.keymap
@@ -84,8 +90,9 @@ class StrataApp(App[int], inherit_bindings=False):
         return found.notice
 
     def _usual_theme(self) -> str:
-        """The default theme; on terminals that have no more than sixteen colours, theirs."""
-        return TERMINAL_THEME if self.console.color_system in (None, "standard") else DEFAULT_THEME
+        """The default theme; on terminals with no more than sixteen colours, and with NO_COLOR, the terminal's own."""
+        own = self.no_color or self.console.color_system in (None, "standard")
+        return TERMINAL_THEME if own else DEFAULT_THEME
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """`$muted`, for text that may step back; a theme file may have its own."""
@@ -120,6 +127,24 @@ class StrataApp(App[int], inherit_bindings=False):
     def get_key_display(self, binding: Binding) -> str:
         """A key as the footer shows it; nothing for an action without one."""
         return "" if binding.key == UNBOUND else binding.key_display or key_name(binding.key)
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """As Textual has them; but which of its two for NO_COLOR is right depends on the theme in use, not on the
+        first one: shades of grey, or no colour at all where the terminal's own are used.
+        """
+        filters = super().get_line_filters()
+        if not (self.no_color and self.native_ansi_color):
+            return filters
+        return [NoColor() if isinstance(filter, Monochrome) else filter for filter in filters]
+
+    def action_command_palette(self) -> None:
+        """Shows the palette."""
+        if not isinstance(self.screen, Palette):
+            self.push_screen(Palette("Commands", "Search for commands…", id="--command-palette"))
+
+    def search_themes(self) -> None:
+        """The palette of themes."""
+        self.push_screen(Palette("Themes", "Search for themes…", [Themes]))
 
     async def action_quit(self) -> None:
         """Quits as the table's action does: everything is stored first."""

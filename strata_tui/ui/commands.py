@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from textual.content import Content
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 E = TypeVar("E", Pinning, StagerProfile, Residency, Drafting)
 _QUIT_SECONDS = 2.0  # within which ctrl+c must be pressed again
-_PLAN_WIDTH = 78
 
 
 class Commands(TurnCommands, LibraryCommands, PromptCommands, OptionsCommands, ModelCommands, TerminalCommands):
@@ -181,13 +181,15 @@ class Commands(TurnCommands, LibraryCommands, PromptCommands, OptionsCommands, M
             self._screen.prompt.focus()
 
     def do_help(self, _: str) -> None:
-        self._screen.app.push_screen(TextScreen("Keys and commands", help_text(self._screen.keymap)))
+        self._screen.app.push_screen(TextScreen("Keys and commands", partial(help_text, self._screen.keymap)))
 
     def do_plan(self, _: str) -> None:
         if not self._screen.plan:
             raise UserError("There is no memory plan: no model is loaded.")
-        text = Content("\n").join(plan_lines(self._screen.plan, _PLAN_WIDTH))
-        self._screen.app.push_screen(TextScreen("Memory plan", text))
+        plan = self._screen.plan
+        self._screen.app.push_screen(
+            TextScreen("Memory plan", lambda width: Content("\n").join(plan_lines(plan, width)))
+        )
 
     def do_palette(self, _: str) -> None:
         self._screen.app.action_command_palette()

@@ -25,11 +25,14 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One line of the menu: `text` takes the token's place; `note` explains it. `more`: an argument may follow."""
+    """One line of the menu: `text` takes the token's place; `note` explains it. `more`: an argument may follow, of
+    which `hint` says what it is.
+    """
 
     text: str
     note: str = ""
     more: bool = False
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ def command_choices(typed: str, keys_of: Callable[[str], Sequence[str]]) -> list
     for action in completions(typed):
         keys = " ".join(key_name(key) for key in keys_of(action.id)[:1])
         note = f"{action.label}  ({keys})" if keys else action.label
-        found.append(Choice(f"/{action.slash}", f"{action.argument:<12}  {note}".strip(), bool(action.argument)))
+        found.append(Choice(f"/{action.slash}", note, bool(action.argument), action.argument))
     return found
 
 

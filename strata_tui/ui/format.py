@@ -93,7 +93,7 @@ def spark(values: Iterable[float | None], width: int, top: float | None = None) 
         elif high <= 0:
             cells.append(_EIGHTHS[1])
         else:
-            cells.append(_EIGHTHS[max(1, min(8, round(value / high * 8)))])
+            cells.append(_EIGHTHS[max(1, min(7, round(value / high * 7)))])  # never full: rows stay apart
     return "".join(cells).rjust(width)
 
 

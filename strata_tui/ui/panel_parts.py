@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from textual.content import Content
 
@@ -39,6 +40,25 @@ def join_sections(sections: Sequence[Section], width: int, height: int, *, whole
 
     What does not fit is left out by its rank; `whole`: nothing is, for there can be scrolled.
     """
+    return Content("\n").join(_lines(sections, width, height, whole))
+
+
+def join_columns(sections: Sequence[Section], width: int, height: int, gap: int, *, whole: bool = False) -> Content:
+    """The same in two columns of `width` cells, about equally high, `gap` cells apart."""
+
+    def higher(left: int) -> int:
+        return max(sum(1 + len(s.rows) for s in part) for part in (sections[:left], sections[left:]))
+
+    left = min(range(1, len(sections) + 1), key=higher)
+    both = [_lines(part, width, height, whole) for part in (sections[:left], sections[left:])]
+    rows = []
+    for one, two in zip_longest(*both, fillvalue=Content()):
+        cut = one.truncate(width, ellipsis=True)
+        rows.append(Content.assemble(cut, " " * (width - cut.cell_length + gap), two.truncate(width, ellipsis=True)))
+    return Content("\n").join(rows)
+
+
+def _lines(sections: Sequence[Section], width: int, height: int, whole: bool) -> list[Content]:
     height -= len(sections)
     rows = [row for section in sections for row in section.rows]
     order = sorted(range(len(rows)), key=lambda n: (rows[n].rank, n), reverse=True)
@@ -55,7 +75,7 @@ def join_sections(sections: Sequence[Section], width: int, height: int, *, whole
         for row, out, cut in zip(section.rows, left, [*left, False][1:], strict=True):
             if not out:
                 lines.append(row.cut if cut and row.cut is not None else row.text)
-    return Content("\n").join(lines)
+    return lines
 
 
 def pair(label: str, value: str, width: int, rank: int = 0) -> Row:
@@ -112,3 +132,14 @@ def table_row(label: str, values: tuple[str, str], width: int, rank: int = 0) ->
 def ratio(part: int | None, whole: int | None) -> float | None:
     """A part's share, None where one is unknown."""
     return part / whole if part is not None and whole else None
+
+
+def flow(pieces: Iterable[Content], gap: str, width: int) -> list[Content]:
+    """Pieces that are not to be broken, as many in a line as there is room for."""
+    lines: list[Content] = []
+    for piece in pieces:
+        if lines and lines[-1].cell_length + len(gap) + piece.cell_length <= width:
+            lines[-1] = Content.assemble(lines[-1], gap, piece)
+        else:
+            lines.append(piece)
+    return lines

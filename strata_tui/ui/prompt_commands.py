@@ -64,7 +64,7 @@ class PromptCommands:
         text = "\n".join(lines[:_SHOWN_LINES])
         if len(lines) > _SHOWN_LINES:
             text += f"\n... and {len(lines) - _SHOWN_LINES} more lines, which are sent too"
-        self._screen.app.push_screen(TextScreen(one.label, Content(text)))
+        self._screen.app.push_screen(TextScreen(one.label, lambda _: Content(text)))
 
     def do_attachment_remove(self, _: str) -> None:
         self._attached()

@@ -104,7 +104,7 @@ def _parts(snapshot: Snapshot, activity: Activity, folded: bool) -> list[tuple[i
             parts.append((4, Content("RAM arena")))
         if snapshot.modes is not None:
             pinning, stager = _switch(snapshot.modes.pinning), _switch(snapshot.modes.stager)
-            parts.append((5, Content(f"pin {pinning} stg {stager}")))
+            parts.append((5, Content(f"pin {pinning}  stager {stager}")))
             if snapshot.modes.residency is not None:
                 parts.append((6, Content(f"res {_switch(snapshot.modes.residency)}")))
             if snapshot.modes.draft is not None:
@@ -126,7 +126,6 @@ def _hit(snapshot: Snapshot) -> float | None:
 
 
 def _switch(state: SwitchState) -> str:
-    """The setting, then the state in force where it is another: "a:ram" (automatic), "on:n/a"."""
+    """The state in force; before it what was asked for, where that is another: "on:n/a"."""
     actual = "n/a" if state.actual == "not applicable" else switch_value(state)
-    setting = "a" if state.wanted == "auto" else state.wanted
-    return actual if actual == setting else f"{setting}:{actual}"
+    return actual if state.wanted in (actual, "auto") else f"{state.wanted}:{actual}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from textual.theme import Theme
 DEFAULT_THEME = "strata-dark"
 TERMINAL_THEME = "strata-terminal"  # in the terminal's own sixteen colours
 _COLORS = "primary secondary warning error success accent foreground background surface panel boost".split()
+_TRACKS = tuple(f"scrollbar-{it}" for it in ("background", "background-hover", "background-active", "corner-color"))
 _KEYS = {"name", "dark", "ansi", "colors", "variables"}
 
 
@@ -91,7 +92,19 @@ def parse_theme(data: bytes) -> Theme:
             raise ValueError(f"colors.{key} = {value!r} is no colour") from None
     if "primary" not in colors:
         raise ValueError("colors.primary is missing")
-    return Theme(name=name, dark=dark, ansi=ansi, variables=_strings(table, "variables"), **colors)
+    return quiet_bars(Theme(name=name, dark=dark, ansi=ansi, variables=_strings(table, "variables"), **colors))
+
+
+def quiet_bars(theme: Theme) -> Theme:
+    """The theme with scroll bars like its borders, without a track of their own, unless it says otherwise."""
+    made = {**theme.to_color_system().generate(), **theme.variables}
+    bars = {
+        "scrollbar": made["border-blurred"],
+        "scrollbar-hover": made["secondary"],
+        "scrollbar-active": made["accent"],
+        **dict.fromkeys(_TRACKS, "ansi_default" if theme.ansi else "transparent"),
+    }
+    return replace(theme, variables={**bars, **theme.variables})
 
 
 def _strings(table: dict[str, Any], key: str) -> dict[str, Any]:

@@ -9,31 +9,46 @@ from textual.content import Content
 
 from ..engine.events import ModelInfo, PlanLine
 from . import format as f
+from .actions import key_name
+from .keymap import DEFAULT, Keymap
+from .panel_parts import flow
 from .panel_text import plan_lines
 
 _WIDTH = 76  # at most, in cells
 
 
-def welcome_text(model: ModelInfo | None, loading: bool, plan: Sequence[PlanLine], store: Path, width: int) -> Content:
-    """The model and its memory plan, or why there is none; where chats are kept; the first keys."""
+def welcome_text(
+    model: ModelInfo | None,
+    loading: bool,
+    plan: Sequence[PlanLine],
+    store: Path,
+    width: int,
+    keymap: Keymap = DEFAULT,
+) -> Content:
+    """The model, or why there is none; the first keys; the memory plan; where chats are kept."""
     lines: list[Content] = []
     if model is not None:
-        lines.append(Content.styled(f"{model.name}  {model.quantization}", "bold $primary"))
+        lines.append(Content.assemble((model.name, "bold $primary"), (f"  {model.quantization}", "$secondary")))
         experts = (
             f"{model.experts_used} of {model.experts_per_layer} experts used" if model.experts_per_layer else "dense"
         )
         lines.append(
             Content(f"{model.architecture}, {model.layers} layers, {experts}, file {f.size(model.file_bytes)}")
         )
-        if plan:
-            lines += [Content(), Content.styled("Memory plan", "bold"), *plan_lines(plan, min(_WIDTH, width))]
     elif loading:
         lines.append(Content("The model is loading; you can write already."))
     else:
         lines.append(Content("No model is loaded. /open PATH loads one; the chats can be read (f2)."))
-    lines += [
-        Content(),
-        Content.styled(f"Chats are kept in {store}", "$muted"),
-        Content.styled("f1 shows keys and commands; / lists the commands.", "$muted"),
-    ]
+    lines += [Content(), *_keys(keymap, min(_WIDTH, width))]
+    if model is not None and plan:
+        lines += [Content(), Content.styled("Memory plan", "bold $primary"), *plan_lines(plan, min(_WIDTH, width))]
+    lines += [Content(), Content.styled(f"Chats are kept in {store}", "$muted")]
     return Content("\n").join(lines)
+
+
+def _keys(keymap: Keymap, width: int) -> list[Content]:
+    """The first keys, as many in a line as there is room for."""
+    named = (("help", "keys and commands"), ("chats", "chats"), ("model", "models"), ("options", "options"))
+    keys = [(key_name(of[0]), does) for id, does in named if (of := keymap.of(id))]
+    keys += [("/", "commands"), ("@", "attach a file")]
+    return flow((Content.assemble((key, "bold $accent"), f" {does}") for key, does in keys), "   ", width)

@@ -44,7 +44,7 @@ def test_the_cursor_decides() -> None:
 def test_commands_with_their_argument_key_and_meaning() -> None:
     [choice] = command_choices("/mod", lambda id: BY_ID[id].keys)
     assert choice.text == "/model" and choice.more
-    assert "NAME" in choice.note and "alt+m" in choice.note and BY_ID["model"].label in choice.note
+    assert choice.hint == "NAME" and "alt+m" in choice.note and BY_ID["model"].label in choice.note
 
 
 def test_values_that_the_table_names() -> None:

@@ -52,6 +52,6 @@ def test_bar() -> None:
 
 
 def test_spark() -> None:
-    assert f.spark([0, None, 0.5, 1.0], 6, top=1.0) == "  ▁ ▄█"
-    assert f.spark([1, 2, 4], 2) == "▄█"
+    assert f.spark([0, None, 0.5, 1.0], 6, top=1.0) == "  ▁ ▄▇"
+    assert f.spark([1, 2, 4], 2) == "▄▇"
     assert f.spark([0, 0], 2) == "▁▁"

@@ -44,13 +44,20 @@ def name(x: int) -> str:
 class A: pass
 ```
 """
-PAGES = ("options", "help")
+PAGES = ("options", "help", "model", "palette")
 
 
 def drawn(run: Running) -> list[tuple[str, RichColor | None, RichColor | None]]:
-    """Every run of letters on the screen with its ink and ground, as the terminal gets them."""
+    """Every run of letters on the screen with its ink and ground, as the terminal gets them.
+
+    Of a page over the chat only its own: what it covers is dimmed on purpose.
+    """
     found = []
-    for strip in run.app.screen._compositor.render_strips():
+    strips = run.app.screen._compositor.render_strips()
+    if run.app.screen is not run.screen:
+        x, y, width, height = run.app.screen.query(".section").first().region
+        strips = [strip.crop(x, x + width) for strip in strips[y : y + height]]
+    for strip in strips:
         for line_filter in run.app.get_line_filters():
             strip = strip.apply_filter(line_filter, Color(0, 0, 0))
         for text, style, control in strip:

@@ -103,7 +103,7 @@ def test_numbers_of_a_gpu() -> None:
     assert line("copied", shown) == "copied 3.0G/s"
     assert line("evicted", shown) == "evicted, 1 s 42.0 /s"
     assert line("hit by layer", shown) == "hit by layer, least 50.0 %"
-    assert "\n▇▄ █\n" in shown
+    assert "\n▆▄ ▇\n" in shown
     assert line("slots used", shown) == "slots used 1 408 / 1 536"
     assert line("prompt", shown) == "prompt 160.0 tok/s"
     assert line("decode", shown) == "decode 18.3 tok/s"
@@ -220,10 +220,10 @@ def test_sparklines_follow_the_history() -> None:
     history.add(replace(LIVE, rates=LiveRates(hit_rate=0.5, bytes_per_second=6.0 * GIB)))
     history.add(replace(LIVE, state=EngineState.IDLE))  # nothing to record
     shown = text(LIVE, history=history)
-    assert "▇▄ " in line("hit, 1 s", shown) + " "
-    assert "▄█" in line("copied", shown)
+    assert "▆▄ " in line("hit, 1 s", shown) + " "
+    assert "▄▇" in line("copied", shown)
     history.clear()
-    assert "▇" not in text(replace(LIVE, reply=None), history=history)
+    assert "▆" not in text(replace(LIVE, reply=None), history=history)
 
 
 def test_no_line_is_wider_than_the_panel() -> None:

@@ -26,23 +26,23 @@ def test_folded_it_carries_the_panel() -> None:
         assert part in shown
     assert len(shown) == 80
     idle = status_text(replace(LIVE, state=EngineState.IDLE), Activity(), 80, folded=True).plain
-    assert "pin a:on stg a:ram" in idle
+    assert "pin on  stager ram" in idle
 
 
 def test_a_chosen_switch_shows_setting_and_state() -> None:
     none = SwitchState("on", "not applicable", "not applicable: no GPU")
     modes = ModesState(none, SwitchState("ram", "ram", "chosen"), 2)
     shown = status_text(replace(LIVE, modes=modes, state=EngineState.IDLE), Activity(), 100, folded=True).plain
-    assert "pin on:n/a stg ram" in shown
+    assert "pin on:n/a  stager ram" in shown
 
 
 def test_residency_comes_last_and_goes_first() -> None:
     assert LIVE.modes is not None
     modes = replace(LIVE.modes, residency=SwitchState("adaptive", "adaptive", "adaptive: 1 swaps"))
     idle = replace(LIVE, modes=modes, state=EngineState.IDLE)
-    assert "pin a:on stg a:ram  res adaptive" in status_text(idle, Activity(), 100, folded=True).plain
+    assert "pin on  stager ram  res adaptive" in status_text(idle, Activity(), 100, folded=True).plain
     narrow = status_text(idle, Activity(), 72, folded=True).plain
-    assert "pin a:on stg a:ram" in narrow and "res" not in narrow
+    assert "pin on  stager ram" in narrow and "res" not in narrow
     pending = replace(modes, residency=SwitchState("frozen", "lru", "", pending=True))
     assert "res frozen:…" in status_text(replace(idle, modes=pending), Activity(), 100, folded=True).plain
 
@@ -63,7 +63,7 @@ def test_what_does_not_fit_is_left_out_whole() -> None:
         assert len(shown) <= max(width, len("  ■ generating ") + 1)
         assert "■ generating" in shown
     narrow = status_text(LIVE, Activity(running=True), 60, folded=True).plain
-    assert "18.3 tok/s" in narrow and "stg" not in narrow
+    assert "18.3 tok/s" in narrow and "stager" not in narrow
 
 
 def test_states_in_words() -> None:

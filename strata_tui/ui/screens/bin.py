@@ -19,6 +19,7 @@ from ...errors import UserError
 from ...sessions.bin import KEPT_DAYS, days_left
 from ...sessions.rows import SessionInfo
 from ...text import clean_line
+from ..widgets.rows import Rows
 
 if TYPE_CHECKING:
     from ..chats import Chats
@@ -43,10 +44,10 @@ class BinScreen(ModalScreen[None]):
         self._armed = ""  # what the next key of the same kind does
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="section", id="bin") as box:
+        with Vertical(classes="section page", id="bin") as box:
             box.border_title = "Deleted chats"
             box.border_subtitle = "enter brings back, d removes, e empties, esc closes"
-            yield OptionList(id="bin-list", compact=True)
+            yield Rows(id="bin-list")
             yield Static(id="bin-news")
 
     async def on_mount(self) -> None:

@@ -17,7 +17,7 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.events import Click, Resize
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from ...config import ChatOptions
 from ...engine.engine import Engine
@@ -57,6 +57,7 @@ from ..widgets.attachments_bar import AttachmentsBar
 from ..widgets.chats_panel import ChatsPanel
 from ..widgets.engine_panel import EnginePanel
 from ..widgets.flash import Flash
+from ..widgets.key_line import KeyLine
 from ..widgets.load_bar import LoadBar
 from ..widgets.menu import Menu
 from ..widgets.message_head import MessageHead
@@ -70,6 +71,7 @@ from ..widgets.transcript import Transcript
 MEDIUM, WIDE, TALL = 100, 160, 30
 _WIDGETS = (
     "title_bar",
+    "key_line",
     "chats_panel",
     "transcript",
     "message_view",
@@ -147,11 +149,12 @@ class ChatScreen(Screen[None]):
         yield menu
         yield AttachmentsBar(id="attachments")
         yield Prompt(id="prompt", menu=menu, keymap=self.keymap)
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeyLine(id="keys-now")
         yield TooSmall()
 
     async def on_mount(self) -> None:
         self.prompt.focus()
+        self.engine_panel.border_subtitle = " ".join(f"{key_name(key)} hides" for key in self.keymap.of("engine")[:1])
         self.set_interval(_DRAIN_SECONDS, self.drain)
         self.set_interval(_SAMPLE_SECONDS, self._sample)
         self.show_title()
@@ -208,7 +211,7 @@ class ChatScreen(Screen[None]):
             opened = opened or (shown and not panel.display)
             panel.display = shown
             panel.set_class(self.panels.is_over(name), "-over")
-        self.query_one("#body").set_class(self.panels.is_over(CHATS), "-covered")
+        self.query_one("#body").set_class(self.panels.over is not None, "-covered")
         self.sample_now()
         if opened:
             self.run_worker(self.commands.chats.refresh(), group="refresh")
@@ -404,7 +407,8 @@ class ChatScreen(Screen[None]):
     def show_welcome(self) -> None:
         """The text of an empty chat: the model, its memory plan, the first keys."""
         width = self.transcript.text_width - 2
-        self.transcript.welcome(welcome_text(self.model, self.loader.loading, self.plan, self.store.path, width))
+        text = welcome_text(self.model, self.loader.loading, self.plan, self.store.path, width, self.keymap)
+        self.transcript.welcome(text)
 
     def held(self) -> int:
         """Bytes that the open model takes where the plan counts them."""

@@ -17,6 +17,7 @@ from textual.widgets.option_list import Option
 
 from ...render import CodeBlock
 from ...text import clean_line
+from ..widgets.rows import Rows
 
 
 class CodePicker(ModalScreen[CodeBlock | None]):
@@ -35,10 +36,10 @@ class CodePicker(ModalScreen[CodeBlock | None]):
         self._blocks = blocks
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="section", id="code-blocks") as box:
+        with Vertical(classes="section page", id="code-blocks") as box:
             box.border_title = "Copy which code block?"
             box.border_subtitle = "enter or its number copies, esc closes"
-            yield OptionList(*(Option(block_text(n, b)) for n, b in enumerate(self._blocks, 1)), compact=True)
+            yield Rows(*(Option(block_text(n, b)) for n, b in enumerate(self._blocks, 1)))
 
     @on(OptionList.OptionSelected)
     def _chosen(self, event: OptionList.OptionSelected) -> None:
@@ -64,5 +65,8 @@ def block_text(number: int, block: CodeBlock) -> Content:
     begin = next((clean_line(line) for line in lines if line.strip()), "")
     count = f"{len(lines)} line{'s' if len(lines) > 1 else ''}"
     return Content.assemble(
-        f"{number:>2}  ", (f"{clean_line(block.language or 'text'):<10} ", "$accent"), f"{count:<10} ", (begin, "dim")
+        f"{number:>2}  ",
+        (f"{clean_line(block.language or 'text'):<10} ", "$accent"),
+        f"{count:<10} ",
+        (begin, "$secondary"),
     )

@@ -28,7 +28,7 @@ class EditScreen(ActionScreen[str | None]):
         self._note = note
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="section", id="edit") as box:
+        with Vertical(classes="section page", id="edit") as box:
             box.border_title = self._title
             box.border_subtitle = "^s keeps, esc leaves, ^g your editor"
             yield TextArea(self._text, id="edit-text", soft_wrap=True, tab_behavior="focus", compact=True)

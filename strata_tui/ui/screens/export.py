@@ -17,6 +17,7 @@ from textual.widgets.option_list import Option
 from ...sessions.export import Form, file_name
 from ...sessions.rows import SessionInfo
 from ..export import Wish
+from ..widgets.rows import Rows
 
 _NAMES = {Form.MARKDOWN: "Markdown", Form.HTML: "HTML page", Form.JSON: "JSON, to read in again"}
 
@@ -41,10 +42,10 @@ class ExportScreen(ModalScreen[Wish | None]):
         self._rows = [(form, whole) for form in Form for whole in parts]
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="section", id="export") as box:
+        with Vertical(classes="section page", id="export") as box:
             box.border_title = "Export this chat"
             box.border_subtitle = "enter writes, t thinking, esc closes"
-            yield OptionList(*(Option(self._row(form, whole)) for form, whole in self._rows), id="forms", compact=True)
+            yield Rows(*(Option(self._row(form, whole)) for form, whole in self._rows), id="forms")
             yield Static(id="export-path")
 
     def _row(self, form: Form, whole: bool) -> Content:

@@ -14,7 +14,11 @@ from textual.widgets import Static
 
 from ...text import clean_line
 
-_KEPT = 12
+_KEPT, _NAME = 12, 24  # keys that stay in view; cells of a name
+_HINT = (
+    "Press keys. A key that shows nothing is kept by the terminal, by tmux or screen, or by the desktop. "
+    "[keys] in the settings gives an action another."
+)
 
 
 class KeysScreen(ModalScreen[None]):
@@ -25,11 +29,11 @@ class KeysScreen(ModalScreen[None]):
     def __init__(self, meaning: Callable[[str], str]) -> None:
         super().__init__()
         self._meaning = meaning
-        self._seen: deque[Content] = deque(maxlen=_KEPT)
+        self._seen: deque[tuple[str, str]] = deque(maxlen=_KEPT)
         self._escaped = False
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="section", id="keys") as box:
+        with Vertical(classes="section page -keys", id="keys") as box:
             box.border_title = "What the terminal sends"
             box.border_subtitle = "esc twice closes"
             yield Static(id="keys-seen")
@@ -54,13 +58,20 @@ class KeysScreen(ModalScreen[None]):
         self._add("(paste)", f"{len(event.text)} characters, marked as a paste by the terminal")
 
     def _add(self, name: str, text: str) -> None:
-        self._seen.append(Content.assemble((f"{name:<24}", "$accent"), clean_line(text)))
+        self._seen.append((name, clean_line(text)))
         self._show()
 
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._show)
+
     def _show(self) -> None:
-        lines = list(self._seen) or [Content("Press keys. A key that shows nothing is kept by the terminal,")]
-        if not self._seen:
-            lines.append(
-                Content("by tmux or screen, or by the desktop. [keys] in the settings gives an action another.")
-            )
-        self.query_one("#keys-seen", Static).update(Content("\n").join(lines))
+        room = max(20, self.query_one("#keys-seen", Static).size.width - _NAME)
+        lines = [line for name, text in self._seen for line in _lines(name, text, room)]
+        self.query_one("#keys-seen", Static).update(Content("\n").join(lines) if lines else Content(_HINT))
+
+
+def _lines(name: str, text: str, room: int) -> list[Content]:
+    """What came, in lines of which all but the first are indented."""
+    first, *rest = Content(text).wrap(room) if text else [Content()]
+    head = Content.assemble((name.ljust(_NAME), "$accent"), first)
+    return [head, *(Content.assemble(" " * _NAME, line) for line in rest)]

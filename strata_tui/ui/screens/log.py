@@ -23,6 +23,13 @@ _AGAIN_SECONDS = 1.0
 _STYLES = {"WARNING": "$warning", "ERROR": "$error", "DEBUG": "$secondary"}
 
 
+def _styled(line: LogLine) -> Content:
+    """A line whose time and level step back, unless the level is a warning or an error."""
+    style = _STYLES.get(line.level, "")
+    head = len(line.shown) - len(line.text)
+    return Content.assemble((line.shown[:head], style or "$secondary"), (line.text, style))
+
+
 class LogScreen(ActionScreen[None]):
     """Follows the end while it is shown. `copy` takes the text to copy and what it is."""
 
@@ -38,7 +45,7 @@ class LogScreen(ActionScreen[None]):
         self._shown: list[LogLine] = []
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="section", id="log"):
+        with Vertical(classes="section page", id="log"):
             with VerticalScroll(id="log-page"):
                 yield Static(id="log-text")
             yield Static(id="log-news")
@@ -111,7 +118,7 @@ class LogScreen(ActionScreen[None]):
         if lines == self._shown and lines:
             return
         self._shown = lines
-        text = Content("\n").join([Content.styled(line.shown, _STYLES.get(line.level, "")) for line in lines])
+        text = Content("\n").join([_styled(line) for line in lines])
         self.query_one("#log-text", Static).update(text if lines else Content.styled("no such lines", "$secondary"))
 
     def tell(self, text: str, error: bool = False) -> None:

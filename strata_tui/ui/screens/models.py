@@ -20,6 +20,7 @@ from textual.widgets.option_list import Option
 from ..actions import Where, bindings
 from ..model_text import model_details, model_line
 from ..shelf import Shelf, Shelved, same_file
+from ..widgets.rows import Rows
 from .action_screen import ActionScreen
 
 _BATCH_SECONDS = 0.2  # how long a thread looks before what it found is shown
@@ -42,11 +43,11 @@ class ModelsScreen(ActionScreen[Path | None]):
         self._moved = False  # the person has chosen a line
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="section", id="models") as box:
+        with Vertical(classes="section page", id="models") as box:
             box.border_title = "Models"
             box.border_subtitle = "enter loads, esc leaves"
             yield Input(id="models-filter", placeholder="Letters of a name", compact=True)
-            yield OptionList(id="models-list", compact=True)
+            yield Rows(id="models-list")
             with VerticalScroll(id="models-details", can_focus=False):
                 yield Static()
             yield Static(id="models-news")

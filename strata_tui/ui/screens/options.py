@@ -16,14 +16,15 @@ from ...errors import UserError
 from ...parameters import PARAMETERS, Parameter, Scope, shown, typed_value
 from ..actions import Where, bindings
 from ..options import Options
+from ..widgets.rows import Rows
 from .action_screen import ActionScreen
 from .edit_screen import EditScreen
 
 _SCOPES = tuple(Scope)
-_LABEL, _VALUE = 19, 26  # cells of the columns
+_LABEL, _VALUE, _ORIGIN = 19, 26, 18  # cells of the columns; the value gives way to what is beside it
 
 
-class _List(OptionList):
+class _List(Rows):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(Where.OPTIONS)]
 
 
@@ -40,8 +41,8 @@ class OptionsScreen(ActionScreen[None]):
         self._at = at
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="section", id="options"):
-            yield _List(id="options-list", compact=True)
+        with Vertical(classes="section page", id="options"):
+            yield _List(id="options-list")
             yield Static(id="options-about")
             yield Input(id="options-input", compact=True)
             yield Static(id="options-news")
@@ -51,6 +52,9 @@ class OptionsScreen(ActionScreen[None]):
         chosen = next((n for n, p in enumerate(PARAMETERS) if p.name == self._at), 0)
         self._fill(chosen)
         self.query_one(_List).focus()
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._fill)
 
     @property
     def chosen(self) -> Parameter:
@@ -140,17 +144,19 @@ class OptionsScreen(ActionScreen[None]):
     def _fill(self, chosen: int | None = None) -> None:
         box, rows = self.query_one("#options"), self.query_one(_List)
         box.border_title = f"Options {self._scope.words}"
-        box.border_subtitle = "enter changes, del takes back, left/right: chat, model, all"
+        box.border_subtitle = "enter changes, del takes back, ←/→ chat, model, all"
         chosen = (rows.highlighted or 0) if chosen is None else chosen
+        room = rows.scrollable_content_region.width or _LABEL + _VALUE + _ORIGIN
+        cells = max(8, min(_VALUE, room - _LABEL - 2 - _ORIGIN))
         rows.clear_options()
-        rows.add_options(Option(self._line(parameter), id=parameter.name) for parameter in PARAMETERS)
+        rows.add_options(Option(self._line(parameter, cells), id=parameter.name) for parameter in PARAMETERS)
         rows.highlighted = chosen
         self._show_about()
 
-    def _line(self, parameter: Parameter) -> Content:
-        value = Content(shown(self._options.value(parameter.name).value) or "none").truncate(_VALUE, ellipsis=True)
+    def _line(self, parameter: Parameter, cells: int) -> Content:
+        value = Content(shown(self._options.value(parameter.name).value) or "none").truncate(cells, ellipsis=True)
         own = self._options.at(self._scope, parameter.name) is not None
-        value = value.pad_right(_VALUE - value.cell_length)
+        value = value.pad_right(cells - value.cell_length)
         origin = self._options.origin(parameter.name)
         return Content.assemble(parameter.label.ljust(_LABEL), value.stylize("bold") if own else value, "  ", origin)
 

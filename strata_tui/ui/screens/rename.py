@@ -23,7 +23,7 @@ class RenameScreen(ModalScreen[str | None]):
         self._title = title
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="section", id="rename") as box:
+        with Vertical(classes="section page", id="rename") as box:
             box.border_title = "Rename chat"
             box.border_subtitle = "enter keeps, esc leaves"
             yield Input(self._title, placeholder="Title", compact=True)

@@ -23,6 +23,7 @@ from ...sessions.rows import Role
 from ...sessions.search import MOST_HITS, Hit, terms_of
 from ...sessions.store import Store
 from ...text import clean_line
+from ..widgets.rows import Rows
 
 _WAIT_SECONDS = 0.12  # after a key before the search begins
 _HINT = 'Beginnings of words count; "..." keeps words together.'
@@ -49,11 +50,11 @@ class SearchScreen(ModalScreen[tuple[str, Hit | None]]):
         self._timer: Timer | None = None
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="section", id="search") as box:
+        with Vertical(classes="section page", id="search") as box:
             box.border_title = "Search all chats"
             box.border_subtitle = "enter goes there, esc closes"
             yield Input(self._words, placeholder="Words", compact=True, id="search-words")
-            yield OptionList(id="search-hits", compact=True)
+            yield Rows(id="search-hits")
             yield Static(Content(_HINT), id="search-news")
 
     def on_mount(self) -> None:
@@ -89,7 +90,7 @@ class SearchScreen(ModalScreen[tuple[str, Hit | None]]):
 
     def _show(self) -> None:
         hits = self.query_one("#search-hits", OptionList)
-        room = max(20, hits.scrollable_content_region.width - 2)
+        room = max(20, hits.scrollable_content_region.width - 1)
         hits.clear_options()
         hits.add_options(Option(hit_text(hit, room)) for hit in self._hits)
         if self._hits:
@@ -130,13 +131,12 @@ def news_of(found: int) -> str:
 
 def hit_text(hit: Hit, room: int) -> Content:
     """A hit in two lines (a chat's title: one): where and when, and the words around what matched."""
-    when = datetime.fromtimestamp(hit.created).strftime("%d %b %Y")
-    if hit.role is None:
-        return Content.assemble("chat  ", *_styled(hit.snippet), ("  " + when, "$secondary"))
-    who = "you" if hit.role is Role.USER else "reply"
-    title = clean_line(hit.title) or "untitled"
-    head = Content.assemble((f"{who:<5} ", "$accent" if hit.role is Role.USER else "$primary"), (title, "bold"))
-    return Content.assemble(head, (f"  {when}", "$secondary"), "\n      ", *_styled(around(hit.snippet, room - 6)))
+    when = datetime.fromtimestamp(hit.created).strftime("  %d %b %Y")
+    who = "chat" if hit.role is None else "you" if hit.role is Role.USER else "reply"
+    title = _styled(hit.snippet) if hit.role is None else [(clean_line(hit.title) or "untitled", "bold")]
+    head = Content.assemble((f"{who:<5} ", "$secondary"), *title).truncate(room - len(when), ellipsis=True, pad=True)
+    below = () if hit.role is None else ("\n      ", *_styled(around(hit.snippet, room - 6)))
+    return Content.assemble(head, (when, "$secondary"), *below)
 
 
 def around(snippet: Sequence[tuple[str, bool]], room: int) -> list[tuple[str, bool]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -24,16 +25,24 @@ class TextScreen(ModalScreen[None]):
         Binding("pagedown,space", "page(1)", show=False),
     ]
 
-    def __init__(self, title: str, text: Content) -> None:
+    def __init__(self, title: str, text: Callable[[int], Content]) -> None:
+        """`text`: of a width in cells, for it is laid out anew where there is less room."""
         super().__init__()
         self._title = title
         self._text = text
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll(classes="section", id="page") as page:
+        with VerticalScroll(classes="section page", id="page") as page:
             page.border_title = self._title
             page.border_subtitle = "esc closes"
-            yield Static(self._text)
+            yield Static()
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._draw)
+
+    def _draw(self) -> None:
+        width = self.query_one("#page").scrollable_content_region.width
+        self.query_one(Static).update(self._text(width))
 
     async def action_dismiss(self, result: None = None) -> None:
         self.dismiss(None)

@@ -13,6 +13,7 @@ from textual.widgets import Static
 
 from ..actions import Where, bindings
 from ..attachments import Attachment
+from .rows import cursor_style
 
 
 class AttachmentsBar(Static, can_focus=True):
@@ -46,10 +47,9 @@ class AttachmentsBar(Static, can_focus=True):
             self._chosen = (self._chosen + by) % len(self._labels)
             self._draw()
 
-    def on_focus(self) -> None:
-        self._draw()
-
-    def on_blur(self) -> None:
+    def watch_has_focus(self, _has_focus: bool) -> None:
+        """The chosen label is marked while it has the keys."""
+        super().watch_has_focus(_has_focus)
         self._draw()
 
     def on_click(self, event: Click) -> None:
@@ -62,6 +62,6 @@ class AttachmentsBar(Static, can_focus=True):
     def _draw(self) -> None:
         parts = []
         for number, label in enumerate(self._labels):
-            style = "reverse" if self.has_focus and number == self._chosen else "$accent"
+            style = cursor_style(self) if self.has_focus and number == self._chosen else "$secondary"
             parts.append(Content.styled(label, style).stylize(Style.from_meta({"attachment": number})))
         self.update(Content(" ").join(parts))

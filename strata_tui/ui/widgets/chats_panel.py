@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timedelta
@@ -14,19 +15,20 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.widgets import Input, OptionList
-from textual.widgets.option_list import Option
+from textual.widgets.option_list import Option, OptionDoesNotExist
 
 from ...errors import UserError
 from ...sessions.rows import SessionInfo
 from ...sessions.search import Term, match_title, terms_of
 from ...text import clean_line
 from ..actions import Where, bindings
+from .rows import Rows
 
 _DATES_FROM = 60  # width in cells from which a chat's date and length are shown
 
 
-class ChatList(OptionList):
-    """An option list with this app's keys."""
+class ChatList(Rows):
+    """The list, with this app's keys."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(Where.CHATS)]
 
@@ -74,7 +76,7 @@ class ChatsPanel(Vertical):
 
     def compose(self) -> ComposeResult:
         yield ChatFilter(id="chat-filter", placeholder="f: filter by title", compact=True)
-        yield ChatList(id="chat-list", compact=True)
+        yield ChatList(id="chat-list")
 
     def on_mount(self) -> None:
         self.border_title = "Chats"
@@ -95,6 +97,8 @@ class ChatsPanel(Vertical):
         self.call_after_refresh(self._check_focus)
 
     def _check_focus(self) -> None:
+        if not self.has_focus_within:
+            self._highlight(self._shown)
         if self.has_class("-over") and self.screen.focused is not None and not self.has_focus_within:
             self.post_message(self.Left())
 
@@ -117,7 +121,8 @@ class ChatsPanel(Vertical):
         terms = self._terms()
         found = [s for s in self._sessions.values() if not terms or match_title(s.title, terms)]
         keys = [s.id for s in found]
-        wanted = next((key for key in (self.highlighted, self._shown, *keys) if key in keys), None)
+        first = (self.highlighted, self._shown) if self.has_focus_within else (self._shown, self.highlighted)
+        wanted = next((key for key in (*first, *keys) if key in keys), None)
         chats.clear_options()
         chats.add_options(self._options(found, terms))
         if not found:
@@ -125,8 +130,13 @@ class ChatsPanel(Vertical):
             chats.add_option(Option(Content.styled(nothing, "$muted"), disabled=True))
         count = f"{len(found)} of {len(self._sessions)}" if terms else str(len(found))
         self.border_subtitle = count
-        if wanted is not None:
-            chats.highlighted = chats.get_option_index(str(wanted))
+        self._highlight(wanted)
+
+    def _highlight(self, session: int | None) -> None:
+        """Highlights a chat, if it is in the list."""
+        chats = self.query_one(ChatList)
+        with contextlib.suppress(OptionDoesNotExist):
+            chats.highlighted = chats.get_option_index(str(session))
 
     def _terms(self) -> list[Term]:
         try:
@@ -153,7 +163,7 @@ class ChatsPanel(Vertical):
             return line
         count = f"{session.messages} message{'' if session.messages == 1 else 's'}"
         facts = f"  {count:>13}  {datetime.fromtimestamp(session.updated):%d %b %Y}"
-        line = line.truncate(self._width - len(facts), ellipsis=True, pad=True)
+        line = line.truncate(max(1, self._width - len(facts)), ellipsis=True, pad=True)
         return Content.assemble(line, facts)
 
     @property

@@ -10,10 +10,12 @@ from textual.widgets import Static
 from ...engine.events import Snapshot
 from ..history import RateHistory
 from ..keymap import DEFAULT, Keymap
-from ..panel_parts import join_sections
+from ..panel_parts import join_columns, join_sections
 from ..panel_text import panel_sections
 
 _LEAST = 24  # cells; below this the panel is being opened or closed
+_COLUMN = 27  # cells of each of two columns, at least
+_ROOMY = 70  # cells from which the columns stand apart
 
 
 class EnginePanel(VerticalScroll):
@@ -57,8 +59,14 @@ class EnginePanel(VerticalScroll):
         """Draws the last numbers for the present size."""
         width, height = self.scrollable_content_region.size
         if width >= _LEAST:
-            sections = panel_sections(self._snapshot, self.history, width, self._keymap)
-            text = join_sections(sections, width, height, whole=self.has_focus)
+            gap = 1 if width < _ROOMY else 3
+            column = (width - gap) // 2
+            two = column >= _COLUMN
+            sections = panel_sections(self._snapshot, self.history, column if two else width, self._keymap)
+            if two:
+                text = join_columns(sections, column, height, gap, whole=self.has_focus)
+            else:
+                text = join_sections(sections, width, height, whole=self.has_focus)
             if self._drawn is None or not text.is_same(self._drawn):  # else nothing has to be laid out anew
                 self._drawn = text
                 self.query_one("#engine-text", Static).update(text)

@@ -48,7 +48,8 @@ def load_text(progress: LoadProgress, width: int, stops: str = "esc stops") -> C
         part = f.size_of(progress.done, progress.total)
     else:
         part = f"{f.count(progress.done)} / {f.count(progress.total)} {progress.unit}"
-    right = f" {part}  {f.percent(ratio, 0)}  esc stops "
-    room = width - Content(left).cell_length - len(right)
+    right = f" {part}  {f.percent(ratio, 0)}  {stops} "
+    shown = Content(left).truncate(max(1, width - len(right)), ellipsis=True)
+    room = width - shown.cell_length - len(right)
     meter = f.bar(ratio, min(40, room)) if room >= 6 else ""
-    return Content.assemble(left, (meter, "$primary"), right)
+    return Content.assemble(shown, (meter, "$primary"), right)

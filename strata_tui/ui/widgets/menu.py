@@ -11,6 +11,7 @@ from textual.widgets import Static
 
 from ...text import clean_line
 from ..completion import Choice
+from .rows import cursor_style
 
 ROWS, SHORT_ROWS = 8, 5  # shown at a time: on a screen of some height, on a short one
 _SHORT_BELOW = 24
@@ -79,16 +80,22 @@ class Menu(Static):
         self._top = min(max(self._top, self._index - self._rows + 1), self._index)
         shown = self._choices[self._top : self._top + self._rows]
         width = max(10, self.content_size.width)
-        column = min(max((Content(clean_line(c.text)).cell_length for c in shown), default=0), max(16, width - 24))
+        column = min(max((_left(choice).cell_length for choice in shown), default=0), max(16, width - 24))
         lines = []
         for number, choice in enumerate(shown, self._top):
-            text = Content(clean_line(choice.text))
+            text = _left(choice)
             gap = " " * max(2, column + 2 - text.cell_length)
             line = Content.assemble(text, gap, (choice.note, "$secondary")).truncate(width, ellipsis=True)
             if number == self._index:
-                line = Content(line.plain).pad_right(width - line.cell_length).stylize("reverse")
+                line = Content(line.plain).pad_right(width - line.cell_length).stylize(cursor_style(self))
             lines.append(line)
         hidden = len(self._choices) - len(shown)
         if hidden > 0:
             lines.append(Content.styled(f"{hidden} more: arrow keys", "$secondary"))
         self.update(Content("\n").join(lines))
+
+
+def _left(choice: Choice) -> Content:
+    """What stands on the left of a line."""
+    text = clean_line(choice.text)
+    return Content.assemble(text, (f" {choice.hint}", "$secondary")) if choice.hint else Content(text)

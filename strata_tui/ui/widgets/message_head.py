@@ -44,7 +44,7 @@ class MessageHead(Widget):
 
 def head_text(turn: Turn, width: int) -> Content:
     """The role's name on the left, and whether it is not sent; the branch and the time on the right."""
-    color = "$accent" if turn.role is Role.USER else "$primary"
+    color = "$primary" if turn.role is Role.USER else "$secondary"
     right = _right(turn)
     branch = branch_text(turn)
     unsent = "" if turn.in_view else _GAP + UNSENT

@@ -96,6 +96,7 @@ class MessageView(Vertical):
         else:
             self._foot.update(Content(text))
             self._foot.display = bool(text)
+        self._foot.set_class(self.turn.status is Status.ERROR, "-failed")
 
     def mark_head(self) -> None:
         """Draws the head again: there may be another branch, or it is sent or not."""
@@ -134,7 +135,8 @@ def foot_text(turn: Turn) -> str:
         return ""
     parts = []
     if turn.status in _STATUS_WORDS:
-        parts.append(f"■ {_STATUS_WORDS[turn.status]}" + (f": {clean_line(turn.note)}" if turn.note else ""))
+        mark = "!" if turn.status is Status.ERROR else "■"
+        parts.append(f"{mark} {_STATUS_WORDS[turn.status]}" + (f": {clean_line(turn.note)}" if turn.note else ""))
     elif turn.note:  # it ended well, but not by itself: the context is full
         parts.append(f"■ {clean_line(turn.note)}")
     stats = turn.stats

@@ -20,7 +20,8 @@ BATCH = 10  # older ones mounted at a time when they are scrolled to
 _AT_ONCE = 6  # of the window: enough for a screen; the rest follows in steps, between which keys are read
 _STEP_SECONDS = 0.02
 _MOST = 60  # more than this are cut back to WINDOW while the end is followed
-MAX_WIDTH = 104  # of the text, in cells
+MAX_WIDTH = 105  # of a message, in cells
+_SIDES = 3  # of these, what is beside its text: the bar and the padding
 _FOUND_SECONDS = 3.0  # how long a message that was gone to is marked
 
 
@@ -181,6 +182,7 @@ class MessageWindow(VerticalScroll):
     def fold_thinking(self) -> None:
         """Folds all thinking if any is unfolded, else unfolds all."""
         self.before_growth()
+        self.no_news()
         fold = any(view.unfolded for view in self._views)
         for view in self._views:
             view.fold(fold)
@@ -197,6 +199,15 @@ class MessageWindow(VerticalScroll):
         if self.is_vertical_scroll_end:
             self.anchor()
 
+    def no_news(self) -> None:
+        """Call before something is folded or unfolded: lines that come of that are not new."""
+        height = self.virtual_size.height
+
+        def count() -> None:
+            self._seen += self.virtual_size.height - height
+
+        self.call_after_refresh(count)
+
     def settle(self) -> None:
         """Call after changes and from a timer: tells how many lines came below what is shown."""
         height = self.virtual_size.height - self._above
@@ -212,7 +223,7 @@ class MessageWindow(VerticalScroll):
     @property
     def text_width(self) -> int:
         """Cells for a message's text; while nothing of it is shown, as many as there were last."""
-        return max(20, min(MAX_WIDTH, self.scrollable_content_region.width or self._width + 2) - 2)
+        return max(20, min(MAX_WIDTH, self.scrollable_content_region.width or self._width + _SIDES) - _SIDES)
 
     def on_resize(self) -> None:
         if self._reflow is not None:

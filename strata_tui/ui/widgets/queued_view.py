@@ -44,6 +44,6 @@ def queued_text(texts: Sequence[str], width: int) -> Content:
         room = max(1, width - 10 - (len(hint) + 2 if last else 0))
         line = Content.assemble((" queued ", "$accent"), Content(text).truncate(room, ellipsis=True))
         if last:
-            line = Content.assemble(line, " " * max(2, width - line.cell_length - len(hint) - 1), (hint, "dim"))
+            line = Content.assemble(line, " " * max(2, width - line.cell_length - len(hint) - 1), (hint, "$secondary"))
         lines.append(line)
     return Content("\n").join(lines)

@@ -86,6 +86,7 @@ class Transcript(MessageWindow):
         """Folds or unfolds the selected message's thinking."""
         if (view := self._view) is not None:
             self.before_growth()
+            self.no_news()
             view.fold(view.unfolded)
 
     # Inside
