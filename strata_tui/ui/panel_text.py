@@ -232,5 +232,5 @@ _CACHE: Sequence[tuple[str, int, Callable[[Counters], str]]] = (
     ("streamed", _MORE, lambda c: f.count(c.total.streamed)),
     ("past cache", _DETAILS, lambda c: f.short_size(c.total.bytes_direct)),
     ("evictions", _DETAILS, lambda c: f.count(c.total.evictions)),
-    ("swaps", _MORE, lambda c: f.count(c.swaps)),
+    ("swaps", _LONG_REASONS, lambda c: f.count(c.swaps)),  # the adaptive tier's reason says them, too
 )

@@ -49,7 +49,7 @@ def test_a_context_that_fills(tiny_model: TinyModel) -> None:
     sampling = Sampling(temperature=0, repeat_penalty=1.0)
     with talk(tiny_model("glm4moe_echo"), modes=ALWAYS, context=256) as session:
         answer = session.ask(TURN, sampling=sampling)
-    assert answer.reason is FinishReason.LENGTH
+    assert answer.reason is FinishReason.FULL
     assert answer.done.stats.context_used == 256
     assert answer.text == fresh(tiny_model("glm4moe_echo"), [TURN], sampling, modes=OFF, context=256)
 
