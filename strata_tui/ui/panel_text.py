@@ -12,7 +12,7 @@ from itertools import zip_longest
 
 from textual.content import Content
 
-from ..engine.counters import Counters
+from ..engine.counters import Counters, DraftCounters
 from ..engine.events import EngineState, PlanLine, Snapshot
 from ..engine.modes import SwitchState
 from ..text import clean_line
@@ -52,9 +52,7 @@ def panel_sections(snapshot: Snapshot, history: RateHistory, width: int) -> list
         Section("Speed", speed_lines(snapshot, width)),
         Section("Context", context_lines(snapshot, width), _tokens(snapshot, width)),
         Section("Switches", [*switches, _pool_line(snapshot, width)], short=_cut_notes(switches, width)),
-        Section(
-            "Drafts", drafts, _accepted(snapshot), short=drafts[:1] if snapshot.reply and snapshot.reply.drafts else []
-        ),
+        Section("Drafts", drafts, _accepted(snapshot), short=drafts[:1] if _drafts(snapshot) else []),
     ]
 
 
@@ -195,8 +193,8 @@ def speed_lines(snapshot: Snapshot, width: int) -> Lines:
 
 def draft_lines(snapshot: Snapshot, width: int) -> Lines:
     """Of the reply: tokens and cost of a window, and the shares of drafts that were accepted, by position."""
-    drafts = snapshot.reply.drafts if snapshot.reply else None
-    if drafts is None or not drafts.windows:
+    drafts = _drafts(snapshot)
+    if drafts is None:
         return [pair("tokens a window", f.DASH, width)]
     cost = drafts.window_cost
     lines = [
@@ -209,9 +207,15 @@ def draft_lines(snapshot: Snapshot, width: int) -> Lines:
     return lines
 
 
-def _accepted(snapshot: Snapshot) -> str:
+def _drafts(snapshot: Snapshot) -> DraftCounters | None:
+    """The reply's, once there were windows."""
     drafts = snapshot.reply.drafts if snapshot.reply else None
-    if drafts is None or not drafts.windows:
+    return drafts if drafts is not None and drafts.windows else None
+
+
+def _accepted(snapshot: Snapshot) -> str:
+    drafts = _drafts(snapshot)
+    if drafts is None:
         return f.DASH
     return f"{f.count(sum(drafts.accepted))} of {f.count(sum(drafts.offered))} accepted"
 
