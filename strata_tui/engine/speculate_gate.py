@@ -19,7 +19,7 @@ LOSS = 0.01  # share of the time that a drafter may cost on balance
 _FIRST, _AGAIN, _MOST = 2.0, 0.5, 2.0  # in an account: at first, for another try, at most; in plain tokens' time
 _DEBT = 6.0  # ... and at least
 _OUTLIER = 1.5  # times what is usual: more is not laid to a drafter's charge (nor a plain token's to its credit)
-_BEHIND = 5.0  # ... but a plain token right behind a window may cost that much: graphs are built anew for it
+_BEHIND = 5.0  # ... but a plain token right behind a draft or window may cost that much: graphs are built anew for it
 _RECENT = 9  # measurements of one kind that count
 _PLAIN_FIRST = 3  # plain tokens before the first drafts
 _PLAIN_EVERY = 48  # rounds after which a plain token is measured again
@@ -83,7 +83,7 @@ class Gate:
     _round: int = 0
     _since_plain: int = 0
     _since_window: int = 0
-    _last: str = ""  # whose window the last round was
+    _last: str = ""  # whose drafts or window came right before
 
     def window(self, n: int, *, sure: int = 1) -> float | None:
         """Cost of a window of n tokens: measured lately, else drawn through those that were; None: unknown.
@@ -181,8 +181,9 @@ class Gate:
             self._drafts.setdefault(drafter, deque(maxlen=_RECENT)).append(seconds / drafts)
             plain = self.window(1)
             if plain is not None and drafter in self.accounts:
-                seconds = min(seconds, _OUTLIER * drafts * self.draft_cost(drafter))
+                seconds = min(seconds, _OUTLIER * drafts * max(plain, self.draft_cost(drafter)))
                 self.accounts[drafter].add(-seconds, seconds, plain)
+            self._last = drafter  # what a plain token now costs more is its draft's doing
 
     def note(self, *, window: int, seconds: float, drafter: str, got: int) -> None:
         """A round is over: a window of so many tokens (1: plain) that took `seconds` and gave `got` tokens."""

@@ -20,7 +20,7 @@ class Engine:
     draft: float
     right: float
     seed: int = 0
-    behind: float = 0.0  # what a plain token costs more behind a window
+    behind: float = 0.0  # what a plain token costs more behind a window or a draft
     noise: float = 0.0  # chance that something else holds up a round, by 20 plain tokens' time
 
     def __post_init__(self) -> None:
@@ -29,16 +29,16 @@ class Engine:
 
     def round(self) -> int:
         """Drafts used."""
-        gate, k = self.gate, 0
+        gate, k, asked = self.gate, 0, False
         if gate.may_draft(DRAFTER):
             rates: list[float] = []
             while len(rates) < 4 and (not rates or gate.goes_on(rates, rates[-1], DRAFTER)):
                 rates.append(gate.rate((DRAFTER, len(rates), 5), 0.55).value)
-            cost = self.draft * len(rates)
+            cost, asked = self.draft * len(rates), True
             gate.drafted(DRAFTER, len(rates), cost)
             self.seconds += cost
             k = gate.length(DRAFTER, rates)
-        took = 1 + self.row * k + (self.behind if self.last and not k else 0.0)
+        took = 1 + self.row * k + (self.behind if (self.last or asked) and not k else 0.0)
         self.last = k
         extra = 20.0 if self.rng.random() < self.noise else 0.0
         accepted = 0
@@ -69,7 +69,7 @@ def test_never_much_slower_than_plain(row: float, draft: float, right: float) ->
     assert engine.run(4000) > 0.985
 
 
-@pytest.mark.parametrize("right", [0.2, 0.5])
+@pytest.mark.parametrize("right", [0.0, 0.2, 0.5])
 def test_what_a_window_costs_the_token_behind_it_counts(right: float) -> None:
     engine = Engine(row=0.6, draft=0.2, right=right, behind=2.5)
     engine.run(300)
