@@ -16,6 +16,7 @@ from strata_tui.engine.engine import EngineOptions
 from strata_tui.engine.events import EngineState
 from strata_tui.engine.modes import Residency, StagerProfile
 from strata_tui.sessions.rows import Role, Status
+from strata_tui.term.clipboard import MAX_OSC_BYTES
 from strata_tui.text import clean
 from strata_tui.ui.screens.rename import RenameScreen
 from strata_tui.ui.screens.room import RoomScreen
@@ -263,6 +264,20 @@ async def test_copy_takes_the_source_of_the_last_reply(start: Start) -> None:
         await run.pilot.press("alt+y")
         assert run.app.clipboard == clean(run.screen.chat.turns[1].text)
         assert run.prompt.text == ""
+
+
+async def test_what_a_terminal_would_drop_is_not_sent_to_it(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STRATA_TUI_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("SSH_TTY", "/dev/pts/0")  # a desktop's clipboard program is not asked
+    async with start(load=False) as run:
+        run.prompt.load_text("x" * (MAX_OSC_BYTES + 1))
+        run.prompt.select_all()
+        await run.pilot.press("ctrl+c")
+        await run.until(lambda: "too long for the terminal's clipboard: written to " in run.screen.flash.text)
+        assert run.app.clipboard == ""
+        assert (tmp_path / "cache" / "copied.txt").read_text() == run.prompt.text
 
 
 async def test_the_ladder_of_control_c(start: Start, slow_engine: EngineOptions) -> None:

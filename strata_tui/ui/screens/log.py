@@ -24,12 +24,12 @@ _STYLES = {"WARNING": "$warning", "ERROR": "$error", "DEBUG": "$secondary"}
 
 
 class LogScreen(ActionScreen[None]):
-    """Follows the end while it is shown. `copy` takes the text to copy and what it is."""
+    """Follows the end while it is shown. `copy` takes the text to copy, what it is, and what tells of it."""
 
     CSS_PATH = "log.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(Where.PAGES), *bindings(Where.LOG)]
 
-    def __init__(self, path: Path | None, copy: Callable[[str, str], None]) -> None:
+    def __init__(self, path: Path | None, copy: Callable[[str, str, Callable[[str], None]], None]) -> None:
         super().__init__()
         self._path = path
         self._copy = copy
@@ -65,10 +65,9 @@ class LogScreen(ActionScreen[None]):
         """Copies what is shown, or what is selected."""
         selected = self.get_selected_text()
         if selected:
-            self._copy(selected, "The selection")
+            self._copy(selected, "The selection", self._told)
         else:
-            self._copy("\n".join(line.shown for line in self._shown), f"{len(self._shown)} lines")
-        self.tell("Copied; the chat says where to.")
+            self._copy("\n".join(line.shown for line in self._shown), f"{len(self._shown)} lines", self._told)
 
     def do_log_up(self) -> None:
         """A line up."""
@@ -91,6 +90,10 @@ class LogScreen(ActionScreen[None]):
         self.query_one("#log-page").anchor()
 
     # Inside
+
+    def _told(self, text: str) -> None:
+        if self.is_mounted:  # the page may be gone by then
+            self.tell(text)
 
     async def _read(self) -> None:
         if self._path is None:

@@ -16,18 +16,18 @@ from ...errors import UserError
 from ...parameters import PARAMETERS, Parameter, Scope, shown, typed_value
 from ..actions import Where, bindings
 from ..options import Options
-from .action_screen import ActionScreen
 from .edit_screen import EditScreen
+from .list_screen import ListScreen
 
 _SCOPES = tuple(Scope)
 _LABEL, _VALUE = 19, 26  # cells of the columns
 
 
 class _List(OptionList):
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(Where.OPTIONS)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(Where.LISTS), *bindings(Where.OPTIONS)]
 
 
-class OptionsScreen(ActionScreen[None]):
+class OptionsScreen(ListScreen[None]):
     """What is changed here counts at once, for the scope that the title names."""
 
     CSS_PATH = "options.tcss"

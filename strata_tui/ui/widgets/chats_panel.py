@@ -112,6 +112,14 @@ class ChatsPanel(Vertical):
         """Gives the filter the keys."""
         self.query_one(ChatFilter).focus()
 
+    def move(self, step: int) -> None:
+        """Highlights the chat above (-1) or below (1)."""
+        chats = self.query_one(ChatList)
+        if step < 0:
+            chats.action_cursor_up()
+        else:
+            chats.action_cursor_down()
+
     def _fill(self) -> None:
         chats = self.query_one(ChatList)
         terms = self._terms()
