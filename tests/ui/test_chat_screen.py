@@ -241,6 +241,28 @@ async def test_drafts_belong_to_their_chats(start: Start) -> None:
         assert run.prompt.text == "half a thought"
 
 
+async def test_what_is_typed_is_stored_while_it_is_typed(start: Start) -> None:
+    async with start(load=False) as run:
+
+        def drafts() -> list[str]:
+            return [info.draft for info in run.store.list_sessions()]
+
+        await run.pilot.press(*"/help", "ctrl+c")  # a command is not worth a chat
+        run.prompt.insert("half a thought")
+        await run.until(lambda: drafts() == ["half a thought"])
+        await run.pilot.press("f2")
+        await run.until(lambda: "draft: half a thought" in run.shown())
+        await run.pilot.press("escape", "ctrl+c")
+        await run.until(lambda: drafts() == [""])
+        await run.pilot.press("ctrl+n")  # nothing came of it
+        await run.until(lambda: drafts() == [])
+        run.prompt.insert("and another")
+        await run.until(lambda: drafts() == ["and another"])
+        session = run.screen.chat.session
+    async with start(resume=session, load=False) as run:
+        await run.until(lambda: run.prompt.text == "and another")
+
+
 async def test_export_names_the_path(start: Start, tmp_path: Path) -> None:
     async with start() as run:
         await run.say("/export")
