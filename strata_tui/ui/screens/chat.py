@@ -336,7 +336,7 @@ class ChatScreen(Screen[None]):
             case Loaded():
                 self._loaded(event)
             case LoadFailed():
-                self.loader.ended(False)
+                self.loader.ended(False, stopped=event.cancelled)
                 self.failure = "" if event.cancelled else event.message
                 self._show_model(None, ())
                 text = "The load was stopped; /open starts it again." if event.cancelled else event.message
