@@ -10,6 +10,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from textual.content import Content
+from textual.css.query import NoMatches
 
 from ..config import save
 from ..engine.modes import Drafting, Modes, Pinning, Residency, StagerProfile, next_value
@@ -295,7 +296,7 @@ class Commands(TurnCommands, LibraryCommands, PromptCommands, OptionsCommands, M
         """Copies a text, and says what was done with it: `tell` does on a page that covers the chat."""
         text = clean(text)
         if clipboard.fits_terminal(text):
-            self._screen.app.copy_to_clipboard(text)  # for pasting in this app, and OSC 52 as it is
+            self._screen.take_copy(text)
         self._screen.run_worker(self.told(self._copied(text, what, tell or self._screen.flash.say)), group="copy")
 
     async def _copied(self, text: str, what: str, tell: Callable[[str], None]) -> None:
@@ -305,7 +306,11 @@ class Commands(TurnCommands, LibraryCommands, PromptCommands, OptionsCommands, M
         if wrapped.startswith("\x1bP") and sys.__stderr__ is not None:  # for a multiplexer; the bare one was sent
             sys.__stderr__.write(wrapped)  # where Textual draws, and from its thread
             sys.__stderr__.flush()
-        tell(f"{what}: {result.message}.")
+        news = f"{what}: {result.message}."
+        try:
+            tell(news)
+        except NoMatches:  # the page is gone
+            self._screen.flash.say(news)
 
 
 def _parse(kind: type[E], text: str, now: E, name: str) -> E:

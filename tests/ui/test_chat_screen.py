@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from textual.events import Key
+from textual.widgets import Input
 
 from strata_tui.config import Settings, read_file
 from strata_tui.engine.engine import EngineOptions
@@ -300,6 +301,19 @@ async def test_what_a_terminal_would_drop_is_not_sent_to_it(
         await run.until(lambda: "too long for the terminal's clipboard: written to " in run.screen.flash.text)
         assert run.app.clipboard == ""
         assert (tmp_path / "cache" / "copied.txt").read_text() == run.prompt.text
+
+
+async def test_what_is_copied_on_a_page_goes_the_same_way(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSH_TTY", "/dev/pts/0")
+    monkeypatch.delenv("TMUX", raising=False)
+    async with start(load=False) as run:
+        run.screen.chat.title = "A title"
+        await run.say("/rename")
+        await run.until(lambda: isinstance(run.app.screen, RenameScreen))
+        run.app.screen.query_one(Input).select_all()
+        await run.pilot.press("ctrl+c")
+        await run.until(lambda: "The selection: sent to the terminal (OSC 52)." in run.shown())
+        assert run.app.clipboard == "A title"
 
 
 async def test_the_ladder_of_control_c(start: Start, slow_engine: EngineOptions) -> None:

@@ -126,6 +126,7 @@ class ChatScreen(Screen[None]):
         self._draft_waits = False  # what is typed will be stored
         self._resume = options.resume
         self.before_exit: Callable[[], object] = lambda: None
+        self.take_copy: Callable[[str], object] = lambda _: None  # for pasting in this app, and OSC 52 as it is
         self.reload_themes: Callable[[], str] = lambda: ""  # what was wrong with them
         self.failure = ""  # why the last load failed, while no other has succeeded
         self._problems = problems  # failed writes of the store, put there by its thread

@@ -65,9 +65,9 @@ class LogScreen(ActionScreen[None]):
         """Copies what is shown, or what is selected."""
         selected = self.get_selected_text()
         if selected:
-            self._copy(selected, "The selection", self._told)
+            self._copy(selected, "The selection", self.tell)
         else:
-            self._copy("\n".join(line.shown for line in self._shown), f"{len(self._shown)} lines", self._told)
+            self._copy("\n".join(line.shown for line in self._shown), f"{len(self._shown)} lines", self.tell)
 
     def do_log_up(self) -> None:
         """A line up."""
@@ -90,10 +90,6 @@ class LogScreen(ActionScreen[None]):
         self.query_one("#log-page").anchor()
 
     # Inside
-
-    def _told(self, text: str) -> None:
-        if self.is_mounted:  # the page may be gone by then
-            self.tell(text)
 
     async def _read(self) -> None:
         if self._path is None:
