@@ -9,7 +9,7 @@ from typing import Any
 from ..engine.counters import ReplyStats
 from ..engine.events import FinishReason, ModelInfo
 
-FINISH = {FinishReason.LENGTH: "length"}  # all others: stop
+FINISH = {FinishReason.LENGTH: "length", FinishReason.FULL: "length"}  # all others: stop
 
 
 @dataclass(frozen=True, slots=True)

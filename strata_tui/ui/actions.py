@@ -46,7 +46,7 @@ class Where(Enum):
         """The areas whose keys count in this one, too."""
         if self in (Where.PROMPT, Where.ATTACHMENTS, Where.TRANSCRIPT, Where.CHATS):
             return (Where.CHAT,)
-        if self in (Where.OPTIONS, Where.BIN, Where.EXPORT):
+        if self in (Where.OPTIONS, Where.ROOM, Where.LEAVING_OUT, Where.BIN, Where.EXPORT):
             return (Where.LISTS, Where.PAGES)
         return () if self in (Where.CHAT, Where.PAGES) else (Where.PAGES,)
 

@@ -106,6 +106,8 @@ def test_replies_whole_and_in_pieces_are_the_same(serving: Serving) -> None:
         assert "".join(delta.get("content", "") for delta in deltas) == text_of(whole)
         assert pieces[-2]["choices"][0]["finish_reason"] == "length"
         assert pieces[-1]["usage"]["completion_tokens"] == 8 and len({piece["id"] for piece in pieces}) == 1
+        full = client.reply(max_tokens=5000)
+        assert full["choices"][0]["finish_reason"] == "length" and full["usage"]["total_tokens"] >= 512
         longer = text_of(client.reply(max_tokens=12))
         assert longer.startswith(text_of(whole)) and longer != text_of(whole)
 
