@@ -156,6 +156,23 @@ class Layers:
             return self.given.file.get(name)
         return self.given.per_model.get(self.section(model) or "", {}).get(name)
 
+    def keep(self, scope: Scope, name: str, value: Any, model: ModelInfo | None) -> str:
+        """Has a value count for a model or for all, None take it back; the section of the settings file to save it in.
+
+        Raises UserError where there is no model to set it for.
+        """
+        section = ""
+        if scope is Scope.MODEL:
+            if model is None:
+                raise UserError("No model is loaded, so nothing can be set for it: /model loads one.")
+            section = self.section(model) or model.name
+        table = self.given.per_model.setdefault(section, {}) if section else self.given.file
+        if value is None:
+            table.pop(name, None)
+        else:
+            table[name] = value
+        return section
+
     def value(self, name: str, model: ModelInfo | None, chat: Mapping[str, Any]) -> Value:
         """The value in force. `chat`: the chat's own options."""
         given = self.given

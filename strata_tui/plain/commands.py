@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import fields, replace
 from enum import Enum
@@ -13,16 +14,19 @@ from ..config import save
 from ..engine.modes import Drafting, Modes, Pinning, Residency, StagerProfile
 from ..errors import UserError
 from ..parameters import BY_NAME, PARAMETERS, Scope, Source, checked, named, shown, typed_value
+from ..sessions.bin import days_left
 from ..sessions.imports import read_file as read_chats
 from ..sessions.imports import take_in
-from ..sessions.rows import Role, SessionInfo
+from ..sessions.rows import SessionInfo
+from ..term.editor import edit
 from ..ui.actions import ACTIONS, BY_SLASH, SlashCommand
-from ..ui.attachments import Attachment, folded, read_file
+from ..ui.attachments import Attachment, joined, read_file
 from ..ui.export import export_chat, parse_wish
 from ..ui.format import size
 from ..ui.shelf import Shelf
 from .room import RoomCommands
 from .talk import Talk
+from .turns import TurnCommands
 
 _MOST_CHATS = 20
 _MOST_HITS = 20
@@ -35,6 +39,10 @@ _LABELS = {
     "options": ("", "List the options with their values"),
     "make_room": ("N", "Room in the context: list the ways, or take one"),
     "plan": ("", "Show the memory plan, and the last reply's numbers"),
+    "edit": ("TEXT", "Send a text in the place of your last message, as a branch of its own"),
+    "bin": ("[ID]", "List the deleted chats, or bring the one of that number back"),
+    "fork": ("", "Go on in a copy of this chat"),
+    "set": ("[model|all] NAME VALUE", "Set an option of this chat, of the model or of all chats"),
 }
 
 
@@ -42,7 +50,7 @@ class Quit(Exception):
     """The person has said /quit."""
 
 
-class PlainCommands(RoomCommands):
+class PlainCommands(RoomCommands, TurnCommands):
     """One method a command, named `do_` and the action's id."""
 
     def __init__(self, talk: Talk, shelf: Shelf, settings_file: Path, modes: Modes) -> None:
@@ -51,7 +59,6 @@ class PlainCommands(RoomCommands):
         self._shelf = shelf
         self._settings_file = settings_file
         self._modes = modes
-        self._deleted: list[int] = []
         self.attached: list[Attachment] = []  # goes with the next message
 
     def perform(self, command: SlashCommand) -> None:
@@ -111,9 +118,7 @@ class PlainCommands(RoomCommands):
         self._say(f"Chat {info.id}: {info.title or 'untitled'}, {len(rows)} messages.")
         if self._talk.elsewhere is not None:
             self._say(f"It is open in another window (process {self._talk.elsewhere}): /fork goes on in a copy.")
-        for row in rows[-2:]:
-            who = "You" if row.role is Role.USER else row.model or "Assistant"
-            self._say(f"{who}: {folded(row.text)}")
+        self.show_end()
 
     def do_rename(self, title: str) -> None:
         if not title:
@@ -127,16 +132,38 @@ class PlainCommands(RoomCommands):
         if self._talk.session is None:
             raise UserError("This chat is new: there is nothing to delete.")
         self._talk.store.delete(self._talk.session).result()
-        self._deleted.append(self._talk.session)
         self._talk.begin()
         self._say("Deleted; /undo brings it back. This is a new chat.")
 
     def do_undelete(self, _: str) -> None:
-        if not self._deleted:
-            raise UserError("No chat was deleted here.")
-        session = self._deleted.pop()
+        gone = [info.id for info in self._talk.store.list_sessions(deleted=True)]  # the one deleted last first
+        if not gone:
+            raise UserError("No chat was deleted.")
+        self._restore(gone[0])
+
+    def do_bin(self, number: str) -> None:
+        gone = self._talk.store.list_sessions(deleted=True)
+        if number:
+            if number not in {str(info.id) for info in gone}:
+                raise UserError(f"There is no deleted chat {number}: /bin lists them.")
+            self._restore(int(number))
+            return
+        for info in gone:
+            assert info.deleted_at is not None
+            left = days_left(info.deleted_at, time.time())
+            self._say(f"  {info.id}: {info.title or 'untitled'} ({info.messages} messages, {left} days left)")
+        self._say("/bin and a number brings one back." if gone else "No deleted chats.")
+
+    def _restore(self, session: int) -> None:
         self._talk.store.restore(session).result()
         self.open(self._talk.store.session(session))
+
+    def do_pin_chat(self, _: str) -> None:
+        if self._talk.session is None:
+            raise UserError("This chat is new: there is nothing to keep on top yet.")
+        pinned = not self._talk.store.session(self._talk.session).pinned
+        self._talk.store.set_pinned(self._talk.session, pinned).result()
+        self._say("Kept on top of the list." if pinned else "No longer kept on top of the list.")
 
     def do_search(self, words: str) -> None:
         if not words:
@@ -164,6 +191,19 @@ class PlainCommands(RoomCommands):
         self._say(take_in(self._talk.store, read_chats(Path(path).expanduser())))
 
     # The message
+
+    def send(self, text: str) -> None:
+        """Sends a message with what is attached."""
+        message = joined(text, self.attached)
+        if message.strip():
+            self._talk.send(message)
+            self.attached.clear()
+
+    def do_editor(self, _: str) -> None:
+        self._talk.ready()
+        text = edit("")
+        if text is not None and text.strip():
+            self.send(text)
 
     def do_attach(self, path: str) -> None:
         if not path:
@@ -212,14 +252,20 @@ class PlainCommands(RoomCommands):
 
     def do_set(self, line: str) -> None:
         words = line.split(maxsplit=1)
-        if words and words[0] in tuple(s.value for s in Scope if s is not Scope.CHAT):
-            raise UserError(f"/set {words[0]} is for the screen; here /set NAME VALUE sets it for this chat.")
+        scope = Scope.CHAT
+        if words and words[0].lower() in tuple(s.value for s in Scope):
+            scope = Scope(words[0].lower())
+            words = words[1].split(maxsplit=1) if len(words) > 1 else []
         if not words:
             self.do_options("")
             return
         name = named(words[0]).name
         if len(words) > 1:
-            self._put(name, typed_value(name, words[1], self._talk.model))
+            value = typed_value(name, words[1], self._talk.model)
+            if scope is Scope.CHAT:
+                self._put(name, value)
+            else:
+                self._keep(scope, name, value)
         self._tell(name)
 
     def do_system(self, text: str) -> None:
@@ -250,6 +296,14 @@ class PlainCommands(RoomCommands):
             talk.options[name] = value
         if talk.session is not None:
             talk.store.set_options(talk.session, talk.options).result()
+
+    def _keep(self, scope: Scope, name: str, value: Any) -> None:
+        talk, layers = self._talk, self._talk.layers
+        before = layers.value("system", talk.model, {}).value
+        section = layers.keep(scope, name, value, talk.model)
+        save({name: value}, self._settings_file, section)
+        if name == "system" and talk.system == before:
+            self._put(name, layers.value(name, talk.model, {}).value)
 
     def _tell(self, name: str) -> None:
         talk = self._talk

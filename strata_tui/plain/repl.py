@@ -12,7 +12,6 @@ from ..engine.engine import Engine
 from ..errors import UserError
 from ..sessions.store import Store
 from ..ui.actions import as_message, parse_slash
-from ..ui.attachments import joined
 from ..ui.shelf import Shelf
 from .commands import PlainCommands, Quit
 from .lines import Lines, Steps
@@ -68,7 +67,7 @@ def _loop(talk: Talk, commands: PlainCommands, problems: deque[Exception]) -> No
         if text is None:
             return
         try:
-            _take(text, talk, commands)
+            _take(text, commands)
         except Quit:
             return
         except UserError as error:
@@ -77,12 +76,9 @@ def _loop(talk: Talk, commands: PlainCommands, problems: deque[Exception]) -> No
             talk.lines.say("Stopped.")
 
 
-def _take(text: str, talk: Talk, commands: PlainCommands) -> None:
+def _take(text: str, commands: PlainCommands) -> None:
     command = parse_slash(text)
     if command is not None:
         commands.perform(command)
         return
-    message = joined(as_message(text), commands.attached)
-    if message.strip():
-        talk.send(message)
-        commands.attached.clear()
+    commands.send(as_message(text))

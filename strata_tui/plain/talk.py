@@ -14,15 +14,14 @@ from ..engine.engine import Engine, EngineOptions
 from ..engine.snapshot_names import chat_key
 from ..errors import UserError
 from ..parameters import Layers, checked
-from ..sessions.rows import MessageRow, SessionInfo, Status
-from ..sessions.store import Store
+from ..sessions.rows import MessageRow, Role, SessionInfo, Status
+from ..sessions.store import Ref, Store
 from ..term.signals import interrupts
-from ..text import Cleaner, clean_line
 from ..ui.attachments import folded
 from .lines import Lines, Steps
+from .written import Written
 
 CHECKPOINT_SECONDS = 1.0
-_LONG_PROMPT = 512  # tokens from which on reading is said
 _WAIT_SECONDS = 0.1  # how soon ctrl+c is noticed while the engine has nothing to say
 _STATUS = {
     ev.FinishReason.STOP: Status.DONE,
@@ -148,25 +147,91 @@ class Talk:
 
     def send(self, said: str) -> None:
         """Stores a message, and writes the reply as it comes. Raises UserError."""
-        model, store = self.model, self.store
-        if model is None:
+        self.ready()
+        before, session = self.rows(), self.stored()
+        self._answer(before, self.store.add_user_message(session, said).result(), said)
+
+    def edit(self, said: str) -> None:
+        """Sends a text in the place of the last message, as a branch of its own. Raises UserError."""
+        self.ready()
+        before, old = self.rows(), self.last_message()
+        self._answer(before, self.store.add_user_message(old.session_id, said, old.parent_id).result(), said)
+
+    def again(self) -> None:
+        """Has another reply written to the last message. Raises UserError."""
+        self.ready()
+        self._answer(self.rows(), self.last_message().id)
+
+    def go_on(self) -> None:
+        """Has the last reply gone on with, in its place. Raises UserError."""
+        model, rows = self.ready(), self.rows()
+        if not rows or rows[-1].role is not Role.ASSISTANT:
+            raise UserError("There is no reply to go on with; /regen has one written.")
+        old = rows[-1]
+        self.store.resume_reply(old.id).result()
+        messages = conversation(self.system, rows[:-1])
+        begun = bool(old.text or old.thinking)
+        if begun:
+            messages.append(ev.Message("assistant", old.text, old.thinking))
+        key = chat_key(self.store.path, old.session_id)
+        sampling = self.layers.sampling(model, checked(self.options))
+        reply = self.engine.generate(messages, sampling, go_on=begun, chat=key)
+        done = self._write(reply, old.id, Written(self.lines, self.show_thinking, model.name, old), old)
+        if done.reason is ev.FinishReason.TOO_LONG:
+            raise UserError(f"Not gone on with: {done.message} /room makes room for more.")
+        self._ended(done)
+
+    def last_message(self) -> MessageRow:
+        """The person's last message in the shown branch. Raises UserError where there is none."""
+        found = next((row for row in reversed(self.rows()) if row.role is Role.USER), None)
+        if found is None:
+            raise UserError("There is no message of yours in this chat yet.")
+        return found
+
+    def ready(self) -> ev.ModelInfo:
+        """The model; raises UserError where no reply can be written now."""
+        if self.model is None:
             raise UserError("No model is loaded: /model lists those there are, /model NAME loads one.")
+        if self.elsewhere is not None:
+            where = f"Chat {self.session} is open in another window (process {self.elsewhere})"
+            raise UserError(f"{where}: /fork goes on in a copy.")
+        return self.model
+
+    def _answer(self, before: Sequence[MessageRow], message: int, said: str = "") -> None:
+        """Has a stored message answered. `before`: the branch that was shown until then; `said`: what was typed."""
+        model, store = self.ready(), self.store
         session = self.stored()
         self.unsent = ""
-        message = store.add_user_message(session, said).result()
         sampling = self.layers.sampling(model, checked(self.options))
-        key = chat_key(store.path, session)
-        reply = self.engine.generate(conversation(self.system, self.rows()), sampling, chat=key)
+        messages = conversation(self.system, store.tree(session).path(message))
+        reply = self.engine.generate(messages, sampling, chat=chat_key(store.path, session))
         row = store.begin_reply(session, message, model=model.name, params=asdict(sampling))
-        written = _Written(self.lines, self.show_thinking, model.name)
-        saved = time.monotonic()
+        done = self._write(reply, row, Written(self.lines, self.show_thinking, model.name))
+        if done.reason is not ev.FinishReason.TOO_LONG:
+            self._ended(done)
+            return
+        store.set_leaf(session, before[-1].id if before else None).result()  # the chat goes on as it was
+        if not said:
+            raise UserError(f"Not written again: {done.message} /room makes room for more.")
+        store.set_draft(session, said).result()
+        self.unsent = said
+        raise UserError(f"Not sent: {done.message} Your message is kept: /room makes room for it.")
+
+    def _write(self, reply: int, row: Ref, written: Written, old: MessageRow | None = None) -> ev.ReplyDone:
+        """Writes a reply as it comes and stores it. `old`: what it goes on with."""
+        store, saved = self.store, time.monotonic()
 
         def take(event: ev.Event) -> bool:
             nonlocal saved
             if isinstance(event, ev.ReplyDone):
                 written.finish()
-                text, stats = written.text, event.stats.to_dict()
-                store.finish_reply(row, _STATUS[event.reason], text, written.thinking, stats, event.message).result()
+                status, stats, note = _STATUS[event.reason], event.stats, event.message
+                earlier = old.reply_stats if old is not None else None
+                if earlier is not None:
+                    stats = earlier.gone_on(stats)
+                if old is not None and event.reason is ev.FinishReason.TOO_LONG:
+                    status, stats, note = old.status, earlier or stats, old.note
+                store.finish_reply(row, status, written.text, written.thinking, stats.to_dict(), note).result()
                 self.last = event
                 return True
             written.take(event)
@@ -177,22 +242,15 @@ class Talk:
 
         self._follow(take, lambda: self.engine.cancel(reply))
         assert self.last is not None
-        self._ended(self.last, message, said)
+        return self.last
 
-    def _ended(self, done: ev.ReplyDone, message: int, said: str) -> None:
+    def _ended(self, done: ev.ReplyDone) -> None:
         if done.reason is ev.FinishReason.CANCELLED:
             self.lines.say("Stopped. What was written is kept.")
         elif done.reason is ev.FinishReason.LENGTH:
             self.lines.say(f"The reply was cut: {done.message}")
         elif done.reason is ev.FinishReason.FULL:
             self.lines.say(f"The reply was cut: {done.message} /room makes room for more.")
-        elif done.reason is ev.FinishReason.TOO_LONG:  # the chat goes on without the message; the store keeps it
-            assert self.session is not None
-            above = next(row.parent_id for row in self.rows() if row.id == message)
-            self.store.set_leaf(self.session, above).result()
-            self.store.set_draft(self.session, said).result()
-            self.unsent = said
-            raise UserError(f"Not sent: {done.message} Your message is kept: /room makes room for it.")
         elif done.reason is ev.FinishReason.ERROR:
             raise UserError(done.message or "The reply ended with an error.")
 
@@ -208,55 +266,3 @@ class Talk:
                 for event in self.engine.drain():
                     if take(event):
                         return
-
-
-class _Written:
-    """A reply as it is written out: the thinking is named, and shown only when asked for."""
-
-    def __init__(self, lines: Lines, show_thinking: bool, name: str) -> None:
-        self._lines = lines
-        self._shows = show_thinking
-        self._name = clean_line(name)
-        self._steps = Steps(lines.say)
-        self._cleaner = Cleaner()
-        self._thinker = Cleaner()
-        self.text = ""
-        self.thinking = ""
-        self._began: float | None = None  # the thinking
-
-    def take(self, event: ev.Event) -> None:
-        """Writes what may be shown."""
-        if isinstance(event, ev.PromptProgress):
-            if event.total > _LONG_PROMPT:
-                self._steps.step(f"reading {event.total} tokens", event.done, event.total)
-        elif isinstance(event, ev.Notice):
-            self._lines.say(f"Note: {event.text}")
-        elif isinstance(event, ev.TextDelta) and event.thinking:
-            self._think(event.text)
-        elif isinstance(event, ev.TextDelta):
-            if not self.text:
-                self._end_thinking()
-                self._lines.say(f"{self._name}:")
-            self.text += event.text
-            self._lines.write(self._cleaner.feed(event.text))
-
-    def _think(self, text: str) -> None:
-        if self._began is None:
-            self._began = time.monotonic()
-            self._lines.say("Thinking.")
-        self.thinking += text
-        if self._shows:
-            self._lines.write(self._thinker.feed(text))
-
-    def finish(self) -> None:
-        """Writes what was held back."""
-        if not self.text:
-            self._end_thinking()
-        self._lines.write(self._cleaner.finish())
-        self._lines.end()
-
-    def _end_thinking(self) -> None:
-        if self._began is not None:
-            self._lines.write(self._thinker.finish())
-            self._lines.say(f"Thought for {time.monotonic() - self._began:.0f} seconds.")
-            self._began = None

@@ -53,6 +53,16 @@ def forget_snapshots(connection: sqlite3.Connection, folder: Path, store: Path) 
     return removed
 
 
+def remove_unused(connection: sqlite3.Connection, claims: Claims, session: int) -> bool:
+    """Removes a chat that has no message, title, draft or options, and is not open elsewhere; whether it did."""
+    if claims.holder(connection, session) is not None:
+        return False
+    unused = "title = '' AND draft = '' AND options_json IS NULL AND deleted_at IS NULL"
+    nothing_said = "NOT EXISTS (SELECT 1 FROM messages WHERE session_id = sessions.id)"
+    sql = f"DELETE FROM sessions WHERE id = ? AND {unused} AND {nothing_said}"
+    return bool(connection.execute(sql, (session,)).rowcount)
+
+
 def days_left(deleted_at: float, now: float) -> int:
     """Full days until a chat deleted then is gone for good; 0 on its last day."""
     return max(0, int((deleted_at + KEPT_SECONDS - now) // (24 * 3600)))

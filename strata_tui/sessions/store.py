@@ -212,6 +212,10 @@ class Store:
         self._write(forget)
         return gone
 
+    def remove_unused(self, session: Ref) -> Future[bool]:
+        """Removes a chat that never came to anything: no message, title, draft or options; whether it was one."""
+        return self._write(lambda c: bin.remove_unused(c, self._claims, _id(session)))
+
     def claim(self, session: Ref) -> Future[int | None]:
         """Says that this program has the chat open. None, or the process number of another live one that has it.
 

@@ -58,7 +58,7 @@ def copy(text: str, write: Callable[[str], object]) -> CopyResult:
     for name, command in () if remote else _desktop_programs():
         if _fed(command, data):
             return CopyResult(Route.TOOL, True, f"copied ({name})")
-    fits = len(data) <= MAX_OSC_BYTES
+    fits = fits_terminal(text)
     # tmux passes OSC 52 on only if it is set up to; its own command needs no setup. -w: to the terminal as well.
     tmux = shutil.which("tmux") if os.environ.get("TMUX") else None
     if tmux and fits and _fed([tmux, "load-buffer", "-w", "-"], data):
@@ -67,6 +67,11 @@ def copy(text: str, write: Callable[[str], object]) -> CopyResult:
         write(osc52(text))
         return CopyResult(Route.OSC, False, "sent to the terminal (OSC 52)")
     return CopyResult(Route.FILE, True, f"too long for the terminal's clipboard: written to {_filed(text)}")
+
+
+def fits_terminal(text: str) -> bool:
+    """Whether terminals take this much through OSC 52."""
+    return len(text.encode()) <= MAX_OSC_BYTES
 
 
 def osc52(text: str) -> str:

@@ -30,11 +30,25 @@ class Where(Enum):
     LEAVING_OUT = "On the messages to leave out"
     EDIT = "While editing the system prompt"
     LOG = "In the engine log"
+    TEXT = "On pages of text"
+    LISTS = "On lists over the chat"
+    BIN = "On the deleted chats"
+    EXPORT = "While exporting"
+    SEARCH = "While searching"
 
     @property
     def over(self) -> bool:
         """Whether it covers the chat, whose keys do not count then."""
-        return self not in (Where.CHAT, Where.PROMPT, Where.ATTACHMENTS, Where.TRANSCRIPT, Where.CHATS)
+        return Where.PAGES in (self, *self.around)
+
+    @property
+    def around(self) -> tuple[Where, ...]:
+        """The areas whose keys count in this one, too."""
+        if self in (Where.PROMPT, Where.ATTACHMENTS, Where.TRANSCRIPT, Where.CHATS):
+            return (Where.CHAT,)
+        if self in (Where.OPTIONS, Where.ROOM, Where.LEAVING_OUT, Where.BIN, Where.EXPORT):
+            return (Where.LISTS, Where.PAGES)
+        return () if self in (Where.CHAT, Where.PAGES) else (Where.PAGES,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +178,8 @@ ACTIONS: tuple[Action, ...] = (
     Action("leave_out_here", "Leave it out, or send it again", ("x",), where=Where.TRANSCRIPT, palette=False),
     Action("fold_here", "Fold or unfold thinking", ("space", "enter"), where=Where.TRANSCRIPT, palette=False),
     Action("search_here", "Search all chats", ("slash",), where=Where.TRANSCRIPT, palette=False),
+    Action("chats_up", "Up", ("up", "k"), where=Where.CHATS, palette=False),
+    Action("chats_down", "Down", ("down", "j"), where=Where.CHATS, palette=False),
     Action("open_chat", "Open", ("enter",), footer="open", where=Where.CHATS, palette=False),
     Action("new_chat", "New", ("n",), footer="new", where=Where.CHATS, palette=False),
     Action("filter_chats", "Filter by title", ("f",), footer="filter", where=Where.CHATS, palette=False),
@@ -197,6 +213,25 @@ ACTIONS: tuple[Action, ...] = (
     Action("log_end", "To the end, and follow it", ("end", "G"), where=Where.LOG, palette=False),
     Action("edit_keep", "Keep", ("ctrl+s",), footer="keep", where=Where.EDIT, palette=False),
     Action("edit_editor", "Your editor", ("ctrl+g",), footer="editor", where=Where.EDIT, palette=False),
+    Action("text_close", "Close", ("q", "f1"), where=Where.TEXT, palette=False),
+    Action("text_up", "Up", ("up", "k"), where=Where.TEXT, palette=False),
+    Action("text_down", "Down", ("down", "j"), where=Where.TEXT, palette=False),
+    Action("text_page_up", "A page up", ("pageup",), where=Where.TEXT, palette=False),
+    Action("text_page_down", "A page down", ("pagedown", "space"), where=Where.TEXT, palette=False),
+    Action("text_top", "To the start", ("home", "g"), where=Where.TEXT, palette=False),
+    Action("text_end", "To the end", ("end", "G"), where=Where.TEXT, palette=False),
+    Action("list_up", "Up", ("up", "k"), where=Where.LISTS, palette=False),
+    Action("list_down", "Down", ("down", "j"), where=Where.LISTS, palette=False),
+    Action("bin_restore", "Bring back", ("enter", "u"), footer="restore", where=Where.BIN, palette=False),
+    Action("bin_remove", "Remove for good", ("d", "delete"), footer="remove", where=Where.BIN, palette=False),
+    Action("bin_empty", "Remove all for good", ("e",), footer="empty", where=Where.BIN, palette=False),
+    Action("bin_close", "Close", ("b",), where=Where.BIN, palette=False),
+    Action("export_write", "Write it", ("enter",), footer="write", where=Where.EXPORT, palette=False),
+    Action("export_thinking", "With thinking, or without", ("t",), where=Where.EXPORT, palette=False),
+    Action("search_up", "Up", ("up",), where=Where.SEARCH, palette=False),
+    Action("search_down", "Down", ("down",), where=Where.SEARCH, palette=False),
+    Action("search_page_up", "A page up", ("pageup",), where=Where.SEARCH, palette=False),
+    Action("search_page_down", "A page down", ("pagedown",), where=Where.SEARCH, palette=False),
     Action("undelete_chat", "Bring back the one deleted last", ("u",), footer="undo", where=Where.CHATS, palette=False),
     Action("bin_chats", "The deleted chats", ("b",), footer="bin", where=Where.CHATS, palette=False),
 )

@@ -25,6 +25,7 @@ from . import pauses
 from .actions import ACTIONS, BY_ID, key_name
 from .keymap import UNBOUND
 from .legible import legible, muted
+from .screens.action_screen import ActionScreen
 from .screens.chat import ChatScreen
 from .screens.palette import Actions, Palette, Themes
 from .themes import DEFAULT_THEME, TERMINAL_THEME, load_themes, own_folder, quiet_bars
@@ -53,6 +54,7 @@ class StrataApp(App[int], inherit_bindings=False):
         self._options = options
         self.chat_screen = ChatScreen(engine, store, options, problems)
         self.chat_screen.reload_themes = self.load_themes
+        self.chat_screen.take_copy = super().copy_to_clipboard
         self._kept_theme = ""
 
     def on_mount(self) -> None:
@@ -88,6 +90,12 @@ class StrataApp(App[int], inherit_bindings=False):
             self.refresh_css(animate=False)
             self.call_next(self.theme_changed_signal.publish, self.current_theme)
         return found.notice
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """What a widget copies by itself goes the way of all copies, and that is said where it can be seen."""
+        page = self.screen
+        tell = page.tell if isinstance(page, ActionScreen) else None
+        self.chat_screen.commands.copy(text, "The selection", tell)
 
     def _usual_theme(self) -> str:
         """The default theme; on terminals with no more than sixteen colours, and with NO_COLOR, the terminal's own."""

@@ -128,6 +128,11 @@ class Chat:
         return self.title or "New chat"
 
     @property
+    def unused(self) -> bool:
+        """Whether nothing was said in it and nothing set."""
+        return not (self.root.below or self.title or self.options)
+
+    @property
     def end(self) -> Turn:
         """The last message of the shown branch; of an empty one, the root."""
         return self.turns[-1] if self.turns else self.root

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..engine.snapshot_names import chat_key
 from ..errors import UserError
 from ..sessions.rows import SessionInfo
+from .actions import parse_slash
 from .chat import Chat, Turn
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ class Chats:
         self._changing = asyncio.Lock()  # one change of the shown chat at a time
         self._deleted: list[int] = []  # by this run of the program, the last one last
         self._held: set[int] = set()  # chats that this program has claimed
+        self._kept: tuple[int | None, str] = (None, "")  # the chat and draft that were stored last
         self.elsewhere: int | None = None  # the process that has the shown chat open, which is read-only then
 
     async def refresh(self) -> None:
@@ -157,11 +159,15 @@ class Chats:
         screen.flash.say("The other window has closed this chat: it was read anew and can be written to.", stay=True)
 
     async def _show(self, chat: Chat, draft: str) -> None:
+        self._kept = (chat.session, draft)
         self._screen.prompt.load_message(draft)
         await self._screen.show_chat(chat)
 
     async def keep_draft(self) -> None:
-        """Stores what is typed and not sent; a new chat is stored for its draft's sake."""
+        """Call before another chat is shown, and at the end: stores what is typed and not sent.
+
+        A new chat is stored for its draft's sake; one that was, and came to nothing, is removed.
+        """
         screen, text = self._screen, self._screen.turns.left()
         if (screen.chat.session is None or self.elsewhere is not None) and not text.strip():
             return
@@ -170,6 +176,26 @@ class Chats:
         else:  # the other program's draft is its own
             session = await asyncio.wrap_future(screen.store.create_session(system=screen.chat.system))
         await asyncio.wrap_future(screen.store.set_draft(session, text))
+        unused = not text and screen.chat.unused and screen.chat.system == screen.options.system()
+        if unused and await asyncio.wrap_future(screen.store.remove_unused(session)):
+            self._held.discard(session)
+            screen.chat.session = None
+
+    async def save_draft(self) -> None:
+        """Stores what is typed so far, in case the program dies; a command is not worth a chat."""
+        screen = self._screen
+        async with self._changing:
+            command = screen.prompt.text.startswith("/") and parse_slash(screen.prompt.text) is not None
+            if self.elsewhere is not None or command or screen.leaving:
+                return
+            text = screen.turns.left()
+            if (screen.chat.session, text) == self._kept or (screen.chat.session is None and not text.strip()):
+                return
+            chat, session = screen.chat, await screen.chat.stored(screen.store)
+            text = screen.turns.draft_of(chat)  # a message may have been sent meanwhile
+            self._kept = (session, text)
+            await asyncio.wrap_future(screen.store.set_draft(session, text))
+            await self._hold()
 
     async def rename(self, session: int | None, title: str) -> None:
         """Gives a chat a title; a new chat keeps it for when it is stored."""

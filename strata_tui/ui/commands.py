@@ -11,12 +11,14 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from textual.content import Content
+from textual.css.query import NoMatches
 
 from ..config import save
 from ..engine.modes import Drafting, Modes, Pinning, Residency, StagerProfile, next_value
 from ..errors import UserError
 from ..term import clipboard
 from ..term.editor import edit
+from ..text import clean
 from .actions import BY_ID
 from .chats import Chats
 from .completion import Choice, Source, fixed_choices, path_choices
@@ -238,6 +240,12 @@ class Commands(TurnCommands, LibraryCommands, PromptCommands, OptionsCommands, M
 
     do_new_chat = do_new
 
+    def do_chats_up(self, _: str) -> None:
+        self._screen.chats.move(-1)
+
+    def do_chats_down(self, _: str) -> None:
+        self._screen.chats.move(1)
+
     async def do_open_chat(self, _: str) -> None:
         await self.chats.open(self.chats.chosen())
 
@@ -286,19 +294,25 @@ class Commands(TurnCommands, LibraryCommands, PromptCommands, OptionsCommands, M
         if text is not None:
             prompt.clear_and_insert(text)
 
-    def copy(self, text: str, what: str) -> None:
-        """Copies a text, and says what was done with it."""
-        self._screen.app.copy_to_clipboard(text)  # for pasting in this app, and OSC 52 as it is
-        self._screen.run_worker(self.told(self._copied(text, what)), group="copy")
+    def copy(self, text: str, what: str, tell: Callable[[str], None] | None = None) -> None:
+        """Copies a text, and says what was done with it: `tell` does on a page that covers the chat."""
+        text = clean(text)
+        if clipboard.fits_terminal(text):
+            self._screen.take_copy(text)
+        self._screen.run_worker(self.told(self._copied(text, what, tell or self._screen.flash.say)), group="copy")
 
-    async def _copied(self, text: str, what: str) -> None:
+    async def _copied(self, text: str, what: str, tell: Callable[[str], None]) -> None:
         sequences: list[str] = []
         result = await asyncio.to_thread(clipboard.copy, text, sequences.append)
         wrapped = "".join(sequences)
         if wrapped.startswith("\x1bP") and sys.__stderr__ is not None:  # for a multiplexer; the bare one was sent
             sys.__stderr__.write(wrapped)  # where Textual draws, and from its thread
             sys.__stderr__.flush()
-        self._screen.flash.say(f"{what}: {result.message}.")
+        news = f"{what}: {result.message}."
+        try:
+            tell(news)
+        except NoMatches:  # the page is gone
+            self._screen.flash.say(news)
 
 
 def _parse(kind: type[E], text: str, now: E, name: str) -> E:

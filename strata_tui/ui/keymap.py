@@ -93,12 +93,7 @@ class _Resolver:
 
 def _meet(one: Action, other: Action) -> bool:
     """Whether a key of both would mean two things somewhere."""
-    if one.where is other.where:
-        return True
-    if one.where.over != other.where.over:
-        return False
-    shared = Where.PAGES if one.where.over else Where.CHAT
-    return shared in (one.where, other.where)
+    return one.where is other.where or one.where in other.where.around or other.where in one.where.around
 
 
 def _checked(action: Action, text: str, problems: list[str]) -> str:

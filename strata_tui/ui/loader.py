@@ -61,12 +61,15 @@ class Loader:
             self._engine.cancel_load()
         return self.loading
 
-    def ended(self, good: bool) -> None:
-        """The engine has said that the load is over; after a bad one the last file that loaded is the one again."""
+    def ended(self, good: bool, stopped: bool = False) -> None:
+        """The engine has said that the load is over; after a bad one the last file that loaded is the one again.
+
+        `stopped`: the person stopped it, and may want it yet.
+        """
         self.loading = False
         if good:
             self._good = self._path, self._context
-        else:
+        elif not stopped:
             self._path, self._context = self._good
 
     def _progress(self, done: int, total: int) -> None:

@@ -38,9 +38,9 @@ def model_line(one: Shelved, width: int, current: bool) -> Content:
     return text
 
 
-def experts_text(info: GgufInfo) -> str:
+def experts_text(info: GgufInfo, noun: str = "exp") -> str:
     """`8 of 128 exp`, or `dense`."""
-    return f"{info.n_experts_used} of {info.n_experts} exp" if info.n_experts else "dense"
+    return f"{info.n_experts_used} of {info.n_experts} {noun}" if info.n_experts else "dense"
 
 
 def fit_text(plan: Plan | None) -> str:
@@ -58,8 +58,8 @@ def model_details(one: Shelved, width: int) -> Content:
     if info is not None:
         trained = f"{f.count(info.context_trained)} tokens trained" if info.context_trained else "context unknown"
         shards = f", {len(info.shards)} files" if len(info.shards) > 1 else ""
-        what = (found.kind.value, clean_line(info.name), info.architecture, f"{info.n_layers} layers", trained)
-        lines.append(Content(", ".join(what) + shards))
+        about = (info.architecture, f"{info.n_layers} layers", experts_text(info, "experts a layer"), trained)
+        lines.append(Content(", ".join((found.kind.value, clean_line(info.name), *about)) + shards))
     if one.plan is not None:
         lines += plan_lines(one.plan.lines, width)
         lines += [Content.styled(notice, "$warning") for notice in one.plan.notices]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import Given, save
 from ..engine.events import ModelInfo, Sampling
-from ..errors import UserError
 from ..parameters import Layers, Scope, Source, Value, checked, shown
 from .chat import Chat
 
@@ -75,19 +74,9 @@ class Options:
             else:
                 await self._set_own(chat, name, value)
             return
-        section = ""
-        if scope is Scope.MODEL:
-            if self.model is None:
-                raise UserError("No model is loaded, so nothing can be set for it: /model loads one.")
-            section = self._layers.section(self.model) or self.model.name
+        section = self._layers.keep(scope, name, value, self.model)
         async with self._writing:
             await asyncio.to_thread(save, {name: value}, self._screen.settings_file, section)
-        given = self._layers.given
-        table = given.per_model.setdefault(section, {}) if section else given.file
-        if value is None:
-            table.pop(name, None)
-        else:
-            table[name] = value
         self._screen.show_thinking()
         if name == "system" and chat.system == before:
             await self._set_system(chat, self.system())

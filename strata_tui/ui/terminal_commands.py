@@ -11,7 +11,7 @@ from .screens.keys import KeysScreen
 from .screens.log import LogScreen
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from .screens.chat import ChatScreen
 
@@ -24,7 +24,7 @@ class TerminalCommands:
     if TYPE_CHECKING:
 
         def keep(self, changes: Mapping[str, object]) -> None: ...
-        def copy(self, text: str, what: str) -> None: ...
+        def copy(self, text: str, what: str, tell: Callable[[str], None] | None = None) -> None: ...
 
     def do_keys(self, _: str) -> None:
         self._screen.app.push_screen(KeysScreen(self.meaning))

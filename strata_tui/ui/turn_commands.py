@@ -45,14 +45,14 @@ class TurnCommands:
             raise UserError("There are no messages yet.")
         self._screen.transcript.focus()
 
-    def do_top(self, _: str) -> None:
-        self._screen.transcript.select_first()
+    async def do_top(self, _: str) -> None:
+        await self._screen.transcript.select_first()
 
-    def do_follow(self, _: str) -> None:
-        self._screen.transcript.follow()
+    async def do_follow(self, _: str) -> None:
+        await self._screen.transcript.go_to_end()
 
-    def do_follow_here(self, _: str) -> None:
-        self._screen.transcript.select_last()
+    async def do_follow_here(self, _: str) -> None:
+        await self._screen.transcript.select_last()
 
     def do_think(self, _: str) -> None:
         self._screen.transcript.fold_thinking()
@@ -68,8 +68,7 @@ class TurnCommands:
         last = screen.chat.last_message()
         if last is None:
             return False
-        screen.transcript.select(last)
-        screen.transcript.focus()
+        screen.run_worker(screen.turns.go_to(last), group="recall")
         return True
 
     # Copying

@@ -375,7 +375,17 @@ class Turns:
         if screen.commands.chats.elsewhere is None:
             screen.replies.keep_shown(screen.chat)
         await screen.transcript.refresh_turns(follow=False)
+        if screen.transcript.view_of(turn) is None:
+            await screen.transcript.reveal(turn)
         screen.transcript.select(turn)
+
+    async def go_to(self, turn: Turn) -> None:
+        """Selects a message of the shown branch, wherever in it that is."""
+        transcript = self._screen.transcript
+        if transcript.view_of(turn) is None:
+            await transcript.reveal(turn)
+        transcript.select(turn)
+        transcript.focus()
 
     # The end
 

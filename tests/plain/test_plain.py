@@ -100,6 +100,46 @@ def test_chats(talk: Talk, tmp_path: Path) -> None:
     assert "You: the first" in talk(resume=1)
 
 
+def test_replies_again_and_branches(talk: Talk, tmp_path: Path) -> None:
+    said = talk("/regen", "/continue", "/edit x", "/branch", "one", "/branch")
+    assert said.count("Error: There is no message of yours in this chat yet.") == 2
+    assert "Error: There is no reply to go on with" in said and said.count("Error: There is one branch only") == 2
+    said = talk("/continue", "/regen", "/edit", "/edit two", "/branch", "/branch prev", "/branch 3", resume=1)
+    assert "Your last message: one\nError: Say what to send in its place" in said
+    assert said.count("Branch 1 of 2.\nYou: one\n") == 2  # of the messages, then of the replies to the first
+    assert "Error: /branch takes next, prev or a number from 1 to 2; not 3." in said
+    with Store(tmp_path / "chats.sqlite3") as store:
+        tree = store.tree(1)
+        one, two = tree.children(None)
+        assert (one.text, two.text) == ("one", "two")
+        longer, again = tree.children(one.id)
+        stats = longer.reply_stats
+        assert stats is not None and stats.reply_tokens == 24  # written in two parts
+        assert longer.text.startswith(again.text) and len(longer.text) > len(again.text)
+        assert [row.id for row in store.branch(1)] == [one.id, longer.id]
+
+
+def test_the_bin_and_what_is_kept_on_top(talk: Talk, tmp_path: Path) -> None:
+    talk("the first")
+    said = talk("/bin", "/pinchat", "the second", "/pinchat", "/delete", "/bin", "/bin 9", "/bin 2", "/pinchat")
+    assert "No deleted chats." in said and "Error: This chat is new" in said and "Kept on top" in said
+    assert "  2: the second (2 messages, 29 days left)\n" in said
+    assert "Error: There is no deleted chat 9" in said and "Chat 2: the second" in said
+    assert "No longer kept on top" in said
+    talk("/delete", resume=1)
+    assert "Chat 1: the first" in talk("/undo")  # deleted by a run before
+
+
+def test_a_message_is_written_in_the_editor(talk: Talk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    editor = tmp_path / "editor"
+    editor.write_text("#!/bin/sh\nprintf 'two\\nlines\\n' > \"$1\"\n")
+    editor.chmod(0o755)
+    monkeypatch.setenv("VISUAL", str(editor))
+    talk("/editor")
+    with Store(tmp_path / "chats.sqlite3") as store:
+        assert store.branch(1)[0].text == "two\nlines"
+
+
 def test_a_chat_that_is_open_elsewhere_is_only_read(talk: Talk, tmp_path: Path) -> None:
     talk("the first")
     with Store(tmp_path / "chats.sqlite3") as other:
@@ -120,6 +160,11 @@ def test_a_chat_that_is_open_elsewhere_is_only_read(talk: Talk, tmp_path: Path) 
 
 
 def test_options(talk: Talk, tmp_path: Path) -> None:
+    said = talk("/set all top_p 0.5", "/set model seed 3", "/set all system Be odd.", "/new", "/system")
+    assert "  top-p: 0.5 (settings)\n" in said and "  seed: 3 (settings, this model)\n" in said
+    assert said.count("  system prompt: Be odd. (settings)\n") == 2
+    kept = (tmp_path / "settings.toml").read_text()
+    assert "top_p = 0.5" in kept and '[per_model."tiny qwen3moe"]\nseed = 3' in kept
     said = talk("/set top-k 7", "/set top_k", "/set top_k 7.5", "/system Be long.", "hi", "/options", "/thinking on")
     assert said.count("  top-k: 7 (this chat)\n") == 3
     assert "Error: top-k is '7.5'" in said and "  system prompt: Be long. (this chat)\n" in said
@@ -157,7 +202,7 @@ def test_the_rest_of_the_commands(talk: Talk, tmp_path: Path) -> None:
         "hi",
         f"/export {tmp_path}/x.md",
     )
-    assert "  /set NAME VALUE: Set an option" in said and "/theme NAME" not in said
+    assert "  /set [model|all] NAME VALUE: Set an option" in said and "/theme NAME" not in said
     assert "  trunk: " in said and "stager: ssd is asked for" in said
     assert "pinning: auto; it can be auto, on, off." in said and "Thinking is written out." in said
     assert "Error: /theme is for the screen and does nothing here" in said

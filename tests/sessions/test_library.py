@@ -294,3 +294,17 @@ def test_kv_snapshots_go_with_their_chats(path: Path, tmp_path: Path, monkeypatc
     with Store(path) as store:
         store.flush()
         assert {f.name for f in folder.iterdir()} == staying
+
+
+def test_only_what_came_to_nothing_is_removed(store: Store) -> None:
+    [titled_one] = titled(store, "one")
+    draft, options, said, unused = (store.create_session().result() for _ in range(4))
+    store.set_draft(draft, "half a")
+    store.set_options(options, {"seed": 1})
+    store.add_user_message(said, "x").result()
+    store.rename(said, "y").result()
+    keys = (titled_one, draft, options, said, unused)
+    assert [store.remove_unused(key).result() for key in keys] == [False, False, False, False, True]
+    assert {s.id for s in store.list_sessions()} == set(keys) - {unused}
+    store.set_draft(draft, "").result()
+    assert store.remove_unused(draft).result()

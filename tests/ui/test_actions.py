@@ -7,12 +7,17 @@ import pytest
 from strata_tui.ui.actions import ACTIONS, BY_SLASH, Where, as_message, bindings, completions, key_name, parse_slash
 from strata_tui.ui.commands import Commands
 from strata_tui.ui.help_text import help_text
+from strata_tui.ui.screens.bin import BinScreen
+from strata_tui.ui.screens.code_picker import CodePicker
 from strata_tui.ui.screens.edit_screen import EditScreen
+from strata_tui.ui.screens.export import ExportScreen
 from strata_tui.ui.screens.leaving_out import LeavingOutScreen
 from strata_tui.ui.screens.log import LogScreen
 from strata_tui.ui.screens.models import ModelsScreen
 from strata_tui.ui.screens.options import OptionsScreen
 from strata_tui.ui.screens.room import RoomScreen
+from strata_tui.ui.screens.search import SearchScreen
+from strata_tui.ui.screens.text_screen import TextScreen
 
 NEVER_ARRIVE = {"ctrl+h", "ctrl+i", "ctrl+m", "ctrl+a", "ctrl+b", "ctrl+tab", "f10", "f11"}
 
@@ -24,7 +29,7 @@ def test_ids_and_slash_names_are_unique() -> None:
 
 def test_no_key_means_two_things_in_one_place() -> None:
     for where in Where:
-        places = (where, Where.PAGES) if where.over else (where, Where.CHAT)
+        places = (where, *where.around)
         keys = [key for a in ACTIONS if a.where in places for key in a.keys]
         assert not [key for key, n in Counter(keys).items() if n > 1], where
 
@@ -44,6 +49,11 @@ def test_every_action_can_be_done() -> None:
         Where.LOG: LogScreen,
         Where.ROOM: RoomScreen,
         Where.LEAVING_OUT: LeavingOutScreen,
+        Where.TEXT: TextScreen,
+        Where.LISTS: CodePicker,
+        Where.BIN: BinScreen,
+        Where.EXPORT: ExportScreen,
+        Where.SEARCH: SearchScreen,
     }
     missing = [a.id for a in ACTIONS if not callable(getattr(doers.get(a.where, Commands), f"do_{a.id}", None))]
     assert missing == []

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 from textual.events import Key
+from textual.widgets import Input
 
 from strata_tui.config import Settings, read_file
 from strata_tui.engine.engine import EngineOptions
 from strata_tui.engine.events import EngineState
 from strata_tui.engine.modes import Residency, StagerProfile
 from strata_tui.sessions.rows import Role, Status
+from strata_tui.term.clipboard import MAX_OSC_BYTES
 from strata_tui.text import clean
 from strata_tui.ui.screens.rename import RenameScreen
 from strata_tui.ui.screens.room import RoomScreen
@@ -240,6 +242,28 @@ async def test_drafts_belong_to_their_chats(start: Start) -> None:
         assert run.prompt.text == "half a thought"
 
 
+async def test_what_is_typed_is_stored_while_it_is_typed(start: Start) -> None:
+    async with start(load=False) as run:
+
+        def drafts() -> list[str]:
+            return [info.draft for info in run.store.list_sessions()]
+
+        await run.pilot.press(*"/help", "ctrl+c")  # a command is not worth a chat
+        run.prompt.insert("half a thought")
+        await run.until(lambda: drafts() == ["half a thought"])
+        await run.pilot.press("f2")
+        await run.until(lambda: "draft: half a thought" in run.shown())
+        await run.pilot.press("escape", "ctrl+c")
+        await run.until(lambda: drafts() == [""])
+        await run.pilot.press("ctrl+n")  # nothing came of it
+        await run.until(lambda: drafts() == [])
+        run.prompt.insert("and another")
+        await run.until(lambda: drafts() == ["and another"])
+        session = run.screen.chat.session
+    async with start(resume=session, load=False) as run:
+        await run.until(lambda: run.prompt.text == "and another")
+
+
 async def test_export_names_the_path(start: Start, tmp_path: Path) -> None:
     async with start() as run:
         await run.say("/export")
@@ -263,6 +287,33 @@ async def test_copy_takes_the_source_of_the_last_reply(start: Start) -> None:
         await run.pilot.press("alt+y")
         assert run.app.clipboard == clean(run.screen.chat.turns[1].text)
         assert run.prompt.text == ""
+
+
+async def test_what_a_terminal_would_drop_is_not_sent_to_it(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STRATA_TUI_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("SSH_TTY", "/dev/pts/0")  # a desktop's clipboard program is not asked
+    async with start(load=False) as run:
+        run.prompt.load_text("x" * (MAX_OSC_BYTES + 1))
+        run.prompt.select_all()
+        await run.pilot.press("ctrl+c")
+        await run.until(lambda: "too long for the terminal's clipboard: written to " in run.screen.flash.text)
+        assert run.app.clipboard == ""
+        assert (tmp_path / "cache" / "copied.txt").read_text() == run.prompt.text
+
+
+async def test_what_is_copied_on_a_page_goes_the_same_way(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSH_TTY", "/dev/pts/0")
+    monkeypatch.delenv("TMUX", raising=False)
+    async with start(load=False) as run:
+        run.screen.chat.title = "A title"
+        await run.say("/rename")
+        await run.until(lambda: isinstance(run.app.screen, RenameScreen))
+        run.app.screen.query_one(Input).select_all()
+        await run.pilot.press("ctrl+c")
+        await run.until(lambda: "The selection: sent to the terminal (OSC 52)." in run.shown())
+        assert run.app.clipboard == "A title"
 
 
 async def test_the_ladder_of_control_c(start: Start, slow_engine: EngineOptions) -> None:

@@ -109,6 +109,29 @@ async def test_changed_keys_do_what_they_say(start: Start, caplog: pytest.LogCap
         assert "^j send" in run.shown()
 
 
+async def test_keys_of_pages_and_lists_can_be_changed(start: Start) -> None:
+    sections = Sections(keys={"text_close": ("z",), "bin_remove": ("r",), "list_down": ("n",), "chats_down": ("s",)})
+    async with start(sections=sections, load=False) as run:
+        for title in ("one", "two"):
+            run.store.create_session(title=title).result()
+        await run.pilot.press("f1", "q")
+        assert isinstance(run.app.screen, TextScreen)
+        await run.pilot.press("z", "f2", "s", "d")
+        await run.until(lambda: [s.title for s in run.store.list_sessions(deleted=True)] == ["one"])
+        await run.pilot.press("k", "d")
+        await run.until(lambda: not run.store.list_sessions())
+        await run.pilot.press("b", "n", "r")
+        await run.until(lambda: "again: this chat is gone" in run.shown())
+        await run.pilot.press("r")
+        await run.until(lambda: [s.title for s in run.store.list_sessions(deleted=True)] == ["two"])
+
+
+def test_a_clash_between_a_page_and_its_list_is_seen() -> None:
+    keymap = resolve_keys({"options_next": ("j",)})
+    assert keymap.of("list_down") == ("down",) and keymap.problems == ()
+    assert keymap.notes == ("keys.options_next: j no longer means list_down (Down).",)
+
+
 async def test_keys_are_shown_as_they_arrive(start: Start) -> None:
     async with start(load=False) as run:
         await run.say("/keys")
@@ -139,6 +162,7 @@ async def test_the_log_is_filtered_and_copied(start: Start) -> None:
         await run.pilot.press("y")
         await run.until(lambda: run.app.clipboard)
         assert run.app.clipboard.splitlines()[0] == "03:04:05 ERROR   it broke"
+        await run.until(lambda: "lines: " in run.shown())  # and where they are now
         await run.pilot.press("escape")
         assert not isinstance(run.app.screen, LogScreen)
 

@@ -112,6 +112,20 @@ async def test_a_search_goes_to_a_message_far_up(start: Start) -> None:
         await run.until(lambda: "number59" in run.shown())
 
 
+async def test_letters_move_through_a_chat(start: Start) -> None:
+    async with without_model(start, size=(80, 24)) as run:
+        [session] = fill(run, branched("Long"))
+        await run.screen.commands.open_session(session)
+        await run.until(lambda: "number59" in run.shown())
+        turns, transcript = run.screen.chat.turns, run.screen.transcript
+        await run.pilot.press("alt+up")
+        for keys, place in (("g", 0), ("j", 1), ("jj", 3), ("k", 2), ("G", 59), ("kk", 57)):
+            await run.pilot.press(*keys)
+            await run.until(lambda place=place: transcript.selected is turns[place])
+        await run.pilot.press("i", "j")
+        assert run.prompt.has_focus and run.prompt.text == "j"
+
+
 async def test_searching_by_keys_and_what_is_said(start: Start) -> None:
     async with without_model(start, size=(60, 16)) as run:
         fill(run, line("Ducks", "a duck", "yes"), *(line(f"Many {n}", f"many things {n}") for n in range(60)))

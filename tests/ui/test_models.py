@@ -9,7 +9,9 @@ import pytest
 from hub_server import HubServer, serving
 from model_fixtures import TinyModel
 
+from strata_tui.engine.events import Event, LoadProgress
 from strata_tui.sections import Sections
+from strata_tui.ui.loader import Loader
 from strata_tui.ui.screens.models import ModelsScreen
 
 if TYPE_CHECKING:
@@ -63,6 +65,7 @@ async def test_what_cannot_be_used_is_not_loaded(start: Start, folder: Path) -> 
     async with start(sections=Sections(folders=(folder,)), size=(80, 24)) as run:
         await run.pilot.press("alt+m")
         await run.until(lambda: "cannot be used" in run.shown())
+        assert "4 of 16 experts a layer" in " ".join(run.shown().replace("┃", " ").split())
         await run.pilot.press("pagedown", "enter")
         await run.pilot.pause()
         assert picker(run).chosen is not None and not picker(run).chosen.usable
@@ -84,6 +87,20 @@ async def test_a_model_is_loaded_by_name(start: Start, folder: Path) -> None:
         await run.say(f"/model {folder / 'cut.gguf'}")
         await run.until(lambda: "is cut short" in run.screen.flash.text)
         assert run.screen.model is not None
+
+
+async def test_a_load_that_was_stopped_can_be_started_again(start: Start, tmp_path: Path) -> None:
+    async with start(load=False) as run:
+        told: list[Event] = []
+        loader = Loader(run.engine, tmp_path / "good.gguf", told.append)
+        for file, end in (("stopped.gguf", {"stopped": True}), ("broken.gguf", {})):
+            loader.begin(tmp_path / file)
+            assert loader.stop()
+            loader.ended(False, **end)
+            loader.begin(None)
+        assert [event.stage for event in told if isinstance(event, LoadProgress)] == [
+            f"opening {name}.gguf" for name in ("stopped", "stopped", "broken", "good")
+        ]
 
 
 async def test_a_new_chat_takes_the_new_models_system_prompt(start: Start, folder: Path) -> None:

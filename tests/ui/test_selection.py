@@ -63,7 +63,7 @@ async def test_up_and_down_move_by_message_and_keep_it_in_view() -> None:
         view = app.transcript.view_of(app.turns[8])
         assert view is not None and app.transcript.region.contains_region(view.region)
         assert await move(app, pilot, 1, 3) == app.turns[11].text
-        app.transcript.select_last()
+        await app.transcript.select_last()
         assert not await app.transcript.move(1)
         assert app.transcript.selected is app.turns[-1]
 
@@ -87,7 +87,7 @@ async def test_a_message_higher_than_the_window_is_read_in_parts() -> None:
     app = TranscriptApp([*turns(2), long, *turns(2)])
     async with app.run_test(size=(90, 30)) as pilot:
         await filled(app, pilot)
-        app.transcript.select_first()
+        await app.transcript.select_first()
         await settled(app, pilot)
         assert await move(app, pilot, 1, 2) == long.text
         seen: set[int] = set()

@@ -88,6 +88,52 @@ async def test_long_chats_mount_a_window_and_load_the_rest_on_scrolling() -> Non
         assert not app.query_one("#earlier").display
 
 
+async def test_far_away_a_window_is_mounted_in_the_place_of_the_end() -> None:
+    app = TranscriptApp(turns(400))
+    shown = [turn.text for turn in app.turns]
+    async with app.run_test(size=(90, 30)) as pilot:
+        await filled(app, pilot)
+        await app.transcript.reveal(app.turns[100])
+        await settled(app, pilot)
+        view = app.transcript.view_of(app.turns[100])
+        assert view is not None and view.region.y == app.transcript.content_region.y
+        assert [v.turn.text for v in app.views] == shown[95 : 95 + WINDOW]
+        assert (app.unseen, app.later) == (0, 400 - 95 - WINDOW)
+        app.transcript.before_growth()  # as when a reply grows at the end, which is not shown
+        app.transcript.scroll_end(animate=False)
+        await settled(app, pilot)
+        await settled(app, pilot)
+        assert [v.turn.text for v in app.views] == shown[95 : 95 + WINDOW + BATCH]
+        assert not app.transcript.is_vertical_scroll_end  # what was read stays in view
+        app.transcript.focus()
+        await app.transcript.select_first()
+        await settled(app, pilot)
+        assert [v.turn.text for v in app.views] == shown[:WINDOW] and app.transcript.scroll_y == 0
+        assert app.transcript.selected is app.turns[0] and not app.query_one("#earlier").display
+        app.turns.append(Turn(Role.USER, "one more", 0.0))
+        await app.transcript.refresh_turns(follow=False)
+        await settled(app, pilot)
+        assert [v.turn.text for v in app.views] == shown[:WINDOW]
+        await app.transcript.select_last()
+        await settled(app, pilot)
+        assert [v.turn.text for v in app.views] == [*shown[-WINDOW + 1 :], "one more"]
+        assert app.transcript.is_vertical_scroll_end and (app.unseen, app.later) == (0, 0)
+        assert app.transcript.selected is app.turns[-1]
+
+
+async def test_moving_down_out_of_the_window_mounts_what_follows() -> None:
+    app = TranscriptApp(turns(60))
+    async with app.run_test(size=(90, 30)) as pilot:
+        await filled(app, pilot)
+        app.transcript.focus()
+        await app.transcript.select_first()
+        for _ in range(59):
+            assert await app.transcript.move(1)
+            await pilot.pause()
+        await settled(app, pilot)
+        assert app.transcript.selected is app.turns[-1] and (app.unseen, app.later) == (0, 0)
+
+
 async def test_it_follows_only_while_the_end_is_shown() -> None:
     turn = live()
     app = TranscriptApp([*turns(12), turn])

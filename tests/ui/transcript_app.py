@@ -23,7 +23,7 @@ class TranscriptApp(App[None]):
     def __init__(self, turns: list[Turn]) -> None:
         super().__init__()
         self.turns = turns
-        self.unseen = 0
+        self.unseen = self.later = 0
 
     def compose(self) -> ComposeResult:
         yield Transcript()
@@ -42,7 +42,7 @@ class TranscriptApp(App[None]):
         return list(self.query(MessageView))
 
     def on_message_window_unseen(self, event: Transcript.Unseen) -> None:
-        self.unseen = event.lines
+        self.unseen, self.later = event.lines, event.messages
 
 
 def turns(count: int) -> list[Turn]:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -19,24 +18,19 @@ from ...errors import UserError
 from ...sessions.bin import KEPT_DAYS, days_left
 from ...sessions.rows import SessionInfo
 from ...text import clean_line
+from ..actions import Where, bindings
 from ..widgets.rows import Rows
+from .list_screen import ListScreen
 
 if TYPE_CHECKING:
     from ..chats import Chats
 
 
-class BinScreen(ModalScreen[None]):
+class BinScreen(ListScreen[None]):
     """Removing asks for the same key again."""
 
     CSS_PATH = "bin.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,b", "leave", "Close"),
-        Binding("d,delete", "remove", "Remove"),
-        Binding("e", "empty", "Empty"),
-        Binding("u", "restore", "Bring back"),
-        Binding("j", "move('cursor_down')", show=False),
-        Binding("k", "move('cursor_up')", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(Where.PAGES), *bindings(Where.LISTS), *bindings(Where.BIN)]
 
     def __init__(self, chats: Chats) -> None:
         super().__init__()
@@ -63,31 +57,31 @@ class BinScreen(ModalScreen[None]):
         chats.add_options(Option(_line(chat, now), id=str(chat.id)) for chat in found)
         if found:
             chats.highlighted = min(place, len(found) - 1)
-        self._say(f"Gone for good after {KEPT_DAYS} days." if found else "No deleted chats.")
+        self.tell(f"Gone for good after {KEPT_DAYS} days." if found else "No deleted chats.")
 
     @on(OptionList.OptionSelected)
     async def _selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        await self.action_restore()
+        await self.do_bin_restore()
 
     @on(OptionList.OptionHighlighted)
     def _moved(self) -> None:
         self._armed = ""
 
-    async def action_restore(self) -> None:
+    async def do_bin_restore(self) -> None:
         """Brings the highlighted chat back and goes to it."""
         session = self._session()
         if session is not None:
             self.dismiss(None)
             await self._chats.restore(session)
 
-    async def action_remove(self) -> None:
+    async def do_bin_remove(self) -> None:
         """Removes the highlighted chat for good."""
         session = self._session()
         if session is not None and self._asked(f"d{session}", "Press d again: this chat is gone for good then."):
             await self._told(self._remove(session))
 
-    async def action_empty(self) -> None:
+    async def do_bin_empty(self) -> None:
         """Removes all of them for good."""
         count = self.query_one(OptionList).option_count
         if count and self._asked("e", f"Press e again: all {count} are gone for good then."):
@@ -101,7 +95,7 @@ class BinScreen(ModalScreen[None]):
         try:
             await work
         except UserError as error:
-            self._say(str(error))
+            self.tell(str(error), error=True)
 
     def _asked(self, what: str, question: str) -> bool:
         """Whether the key was pressed once before; else the question is shown."""
@@ -109,23 +103,19 @@ class BinScreen(ModalScreen[None]):
             self._armed = ""
             return True
         self._armed = what
-        self._say(question)
+        self.tell(question)
         return False
 
     def _session(self) -> int | None:
         option = self.query_one(OptionList).highlighted_option
         return int(option.id) if option is not None and option.id else None
 
-    def _say(self, text: str) -> None:
-        self.query_one("#bin-news", Static).update(Content(text))
-
-    def action_move(self, how: str) -> None:
-        """Moves the highlight."""
-        getattr(self.query_one(OptionList), f"action_{how}")()
-
-    def action_leave(self) -> None:
-        """Closes."""
+    def do_bin_close(self) -> None:
+        """Closes, by the key that opened it from the list of chats."""
         self.dismiss(None)
+
+    def tell(self, text: str, error: bool = False) -> None:
+        self.query_one("#bin-news", Static).update(Content.styled(text, "$error" if error else ""))
 
 
 def _line(chat: SessionInfo, now: float) -> Content:

@@ -48,7 +48,7 @@ from ..loader import Loader
 from ..making_room import MakingRoom
 from ..options import Options, thinking_text
 from ..panels import CHATS, ENGINE, Panels
-from ..replies import Replies
+from ..replies import CHECKPOINT_SECONDS, Replies
 from ..shelf import Shelf
 from ..status_text import Activity
 from ..turns import Turns
@@ -125,8 +125,10 @@ class ChatScreen(Screen[None]):
         self.plan: tuple[PlanLine, ...] = ()
         self.snapshot = Snapshot()
         self._samples = 0
+        self._draft_waits = False  # what is typed will be stored
         self._resume = options.resume
         self.before_exit: Callable[[], object] = lambda: None
+        self.take_copy: Callable[[str], object] = lambda _: None  # for pasting in this app, and OSC 52 as it is
         self.reload_themes: Callable[[], str] = lambda: ""  # what was wrong with them
         self.failure = ""  # why the last load failed, while no other has succeeded
         self._problems = problems  # failed writes of the store, put there by its thread
@@ -230,6 +232,7 @@ class ChatScreen(Screen[None]):
     def _typed(self) -> None:
         self.commands.disarm()
         self.completer.update()
+        self._draft_later()
 
     @on(Prompt.SelectionChanged)
     def _moved(self) -> None:
@@ -250,6 +253,18 @@ class ChatScreen(Screen[None]):
     @on(Prompt.AttachmentsChanged)
     def _attached(self) -> None:
         self.attachments.show(self.prompt.attached)
+        self._draft_later()
+
+    def _draft_later(self) -> None:
+        """What is typed is stored soon, as little often as a reply is."""
+
+        def save() -> None:
+            self._draft_waits = False
+            self.run_worker(self.commands.told(self.commands.chats.save_draft()), group="draft")
+
+        if not self._draft_waits:
+            self._draft_waits = True
+            self.set_timer(CHECKPOINT_SECONDS, save)
 
     @on(ChatsPanel.Chosen)
     async def _chosen(self, event: ChatsPanel.Chosen) -> None:
@@ -262,13 +277,14 @@ class ChatScreen(Screen[None]):
     @on(Transcript.Unseen)
     def _unseen(self, event: Transcript.Unseen) -> None:
         mark = self.query_one("#unseen", Static)
-        mark.display = event.lines > 0
-        noun = "line" if event.lines == 1 else "lines"
-        mark.update(Content(f"↓ {event.lines} new {noun}, ^end follows "))
+        number = event.messages or event.lines
+        mark.display = number > 0
+        noun = ("later message" if event.messages else "new line") + ("" if number == 1 else "s")
+        mark.update(Content(f"↓ {number} {noun}, ^end follows "))
 
     @on(Click, "#unseen")
-    def _follow(self) -> None:
-        self.transcript.follow()
+    async def _follow(self) -> None:
+        await self.transcript.go_to_end()
 
     # Sending
 
@@ -324,7 +340,7 @@ class ChatScreen(Screen[None]):
             case Loaded():
                 self._loaded(event)
             case LoadFailed():
-                self.loader.ended(False)
+                self.loader.ended(False, stopped=event.cancelled)
                 self.failure = "" if event.cancelled else event.message
                 self._show_model(None, ())
                 text = "The load was stopped; /open starts it again." if event.cancelled else event.message

@@ -8,28 +8,25 @@ from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
+from textual.events import Key
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from ...render import CodeBlock
 from ...text import clean_line
+from ..actions import Where, bindings
 from ..widgets.rows import Rows
+from .list_screen import ListScreen
 
 
-class CodePicker(ModalScreen[CodeBlock | None]):
+class CodePicker(ListScreen[CodeBlock | None]):
     """A list of code blocks; enter, or a digit, chooses."""
 
     CSS_PATH: ClassVar[list[str | PurePath]] = ["code_picker.tcss"]
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss(None)", "close"),
-        Binding("j", "move(1)", "down", show=False),
-        Binding("k", "move(-1)", "up", show=False),
-        *(Binding(str(n), f"pick({n})", show=False) for n in range(1, 10)),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(Where.PAGES), *bindings(Where.LISTS)]
 
     def __init__(self, blocks: Sequence[CodeBlock]) -> None:
         super().__init__()
@@ -45,18 +42,14 @@ class CodePicker(ModalScreen[CodeBlock | None]):
     def _chosen(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(self._blocks[event.option_index])
 
-    def action_move(self, step: int) -> None:
-        """Up or down."""
-        chosen = self.query_one(OptionList)
-        if step > 0:
-            chosen.action_cursor_down()
-        else:
-            chosen.action_cursor_up()
+    def on_key(self, event: Key) -> None:
+        """A digit is the block of that number."""
+        if event.key.isascii() and event.key.isdigit() and 1 <= int(event.key) <= len(self._blocks):
+            event.stop()
+            self.dismiss(self._blocks[int(event.key) - 1])
 
-    def action_pick(self, number: int) -> None:
-        """The block of that number."""
-        if number <= len(self._blocks):
-            self.dismiss(self._blocks[number - 1])
+    def tell(self, text: str, error: bool = False) -> None:
+        self.query_one("#code-blocks").border_subtitle = Content(text)
 
 
 def block_text(number: int, block: CodeBlock) -> Content:

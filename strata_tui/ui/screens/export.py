@@ -7,31 +7,27 @@ from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from ...sessions.export import Form, file_name
 from ...sessions.rows import SessionInfo
+from ..actions import Where, bindings
 from ..export import Wish
 from ..widgets.rows import Rows
+from .list_screen import ListScreen
 
 _NAMES = {Form.MARKDOWN: "Markdown", Form.HTML: "HTML page", Form.JSON: "JSON, to read in again"}
 
 
-class ExportScreen(ModalScreen[Wish | None]):
+class ExportScreen(ListScreen[Wish | None]):
     """One row a form, and with several branches two; the file goes into the current folder."""
 
     CSS_PATH = "export.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", "Close"),
-        Binding("t", "thinking", "Thinking"),
-        Binding("j", "move('cursor_down')", show=False),
-        Binding("k", "move('cursor_up')", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(Where.PAGES), *bindings(Where.LISTS), *bindings(Where.EXPORT)]
 
     def __init__(self, session: SessionInfo, branches: int) -> None:
         super().__init__()
@@ -70,18 +66,17 @@ class ExportScreen(ModalScreen[Wish | None]):
     @on(OptionList.OptionSelected)
     def _chosen(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        form, whole = self._rows[event.option_index]
+        self.do_export_write()
+
+    def do_export_write(self) -> None:
+        """Closes with the highlighted form."""
+        form, whole = self._rows[self.query_one(OptionList).highlighted or 0]
         self.dismiss(Wish(form, whole, thinking=self._thinking))
 
-    def action_thinking(self) -> None:
+    def do_export_thinking(self) -> None:
         """With the replies' thinking, or without it."""
         self._thinking = not self._thinking
         self._show()
 
-    def action_move(self, how: str) -> None:
-        """Moves the highlight."""
-        getattr(self.query_one(OptionList), f"action_{how}")()
-
-    def action_leave(self) -> None:
-        """Closes without writing."""
-        self.dismiss(None)
+    def tell(self, text: str, error: bool = False) -> None:
+        self.query_one("#export-path", Static).update(Content.styled(text, "$error" if error else ""))

@@ -18,17 +18,17 @@ from ...sessions.rows import Role
 from ...text import clean_line
 from .. import format as f
 from ..actions import Where, bindings
-from .action_screen import ActionScreen
+from .list_screen import ListScreen
 
 _OUT, _SENT, _FIXED = "not sent", "sent", "needed"
 _MARK = max(map(len, (_OUT, _SENT, _FIXED)))
 
 
 class _List(OptionList):
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(Where.LEAVING_OUT)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(Where.LISTS), *bindings(Where.LEAVING_OUT)]
 
 
-class LeavingOutScreen(ActionScreen[frozenset[int] | None]):
+class LeavingOutScreen(ListScreen[frozenset[int] | None]):
     """Gives back the indices of the messages that are left out. The oldest that must go are chosen already."""
 
     CSS_PATH = "leaving_out.tcss"
@@ -61,10 +61,6 @@ class LeavingOutScreen(ActionScreen[frozenset[int] | None]):
         self.call_after_refresh(self._fill)
 
     # Actions
-
-    def do_page_close(self) -> None:
-        """Closes without a change."""
-        self.dismiss(None)
 
     def do_leaving_change(self) -> None:
         """The highlighted message is left out, or sent again."""

@@ -31,12 +31,12 @@ def _styled(line: LogLine) -> Content:
 
 
 class LogScreen(ActionScreen[None]):
-    """Follows the end while it is shown. `copy` takes the text to copy and what it is."""
+    """Follows the end while it is shown. `copy` takes the text to copy, what it is, and what tells of it."""
 
     CSS_PATH = "log.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(Where.PAGES), *bindings(Where.LOG)]
 
-    def __init__(self, path: Path | None, copy: Callable[[str, str], None]) -> None:
+    def __init__(self, path: Path | None, copy: Callable[[str, str, Callable[[str], None]], None]) -> None:
         super().__init__()
         self._path = path
         self._copy = copy
@@ -72,10 +72,9 @@ class LogScreen(ActionScreen[None]):
         """Copies what is shown, or what is selected."""
         selected = self.get_selected_text()
         if selected:
-            self._copy(selected, "The selection")
+            self._copy(selected, "The selection", self.tell)
         else:
-            self._copy("\n".join(line.shown for line in self._shown), f"{len(self._shown)} lines")
-        self.tell("Copied; the chat says where to.")
+            self._copy("\n".join(line.shown for line in self._shown), f"{len(self._shown)} lines", self.tell)
 
     def do_log_up(self) -> None:
         """A line up."""

@@ -17,18 +17,18 @@ from ...parameters import PARAMETERS, Parameter, Scope, shown, typed_value
 from ..actions import Where, bindings
 from ..options import Options
 from ..widgets.rows import Rows
-from .action_screen import ActionScreen
 from .edit_screen import EditScreen
+from .list_screen import ListScreen
 
 _SCOPES = tuple(Scope)
 _LABEL, _VALUE, _ORIGIN = 19, 26, 18  # cells of the columns; the value gives way to what is beside it
 
 
 class _List(Rows):
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(Where.OPTIONS)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(Where.LISTS), *bindings(Where.OPTIONS)]
 
 
-class OptionsScreen(ActionScreen[None]):
+class OptionsScreen(ListScreen[None]):
     """What is changed here counts at once, for the scope that the title names."""
 
     CSS_PATH = "options.tcss"

@@ -6,17 +6,20 @@ from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
+from textual.content import Content
 from textual.widgets import Input
 
+from ..actions import Where, bindings
+from .action_screen import ActionScreen
 
-class RenameScreen(ModalScreen[str | None]):
+
+class RenameScreen(ActionScreen[str | None]):
     """One line of input; enter keeps it, escape leaves the title as it is (None)."""
 
     CSS_PATH = "rename.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Leave")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(Where.PAGES)]
 
     def __init__(self, title: str) -> None:
         super().__init__()
@@ -32,6 +35,9 @@ class RenameScreen(ModalScreen[str | None]):
     def _keep(self, event: Input.Submitted) -> None:
         self.dismiss(event.value.strip() or None)
 
-    def action_leave(self) -> None:
+    def do_page_close(self) -> None:
         """Closes without a change."""
         self.dismiss(None)
+
+    def tell(self, text: str, error: bool = False) -> None:
+        self.query_one("#rename").border_subtitle = Content(text)

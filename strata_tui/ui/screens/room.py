@@ -17,14 +17,14 @@ from ...errors import UserError
 from ...room import Room
 from ..actions import Where, bindings
 from ..room_text import FORK, LARGER, LEAVE_OUT, Choice
-from .action_screen import ActionScreen
+from .list_screen import ListScreen
 
 
-class RoomScreen(ActionScreen[Choice | None]):
+class RoomScreen(ListScreen[Choice | None]):
     """Opens at once and is filled when the chat has been measured."""
 
     CSS_PATH = "room.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(Where.PAGES), *bindings(Where.ROOM)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(Where.PAGES), *bindings(Where.LISTS), *bindings(Where.ROOM)]
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,10 +56,6 @@ class RoomScreen(ActionScreen[Choice | None]):
         rows.highlighted = next((n for n, one in enumerate(choices) if not one.problem), None)
 
     # Actions
-
-    def do_page_close(self) -> None:
-        """Closes without a choice."""
-        self.dismiss(None)
 
     def do_room_larger(self) -> None:
         """A larger context."""

@@ -10,10 +10,9 @@ from typing import ClassVar
 from rich.cells import cell_len
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
@@ -23,23 +22,19 @@ from ...sessions.rows import Role
 from ...sessions.search import MOST_HITS, Hit, terms_of
 from ...sessions.store import Store
 from ...text import clean_line
+from ..actions import Where, bindings
 from ..widgets.rows import Rows
+from .action_screen import ActionScreen
 
 _WAIT_SECONDS = 0.12  # after a key before the search begins
 _HINT = 'Beginnings of words count; "..." keeps words together.'
 
 
-class SearchScreen(ModalScreen[tuple[str, Hit | None]]):
+class SearchScreen(ActionScreen[tuple[str, Hit | None]]):
     """The answer: what was searched for, and the hit to go to."""
 
     CSS_PATH = "search.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", "Close"),
-        Binding("down", "move('cursor_down')", show=False, priority=True),
-        Binding("up", "move('cursor_up')", show=False, priority=True),
-        Binding("pagedown", "move('page_down')", show=False, priority=True),
-        Binding("pageup", "move('page_up')", show=False, priority=True),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(Where.PAGES), *bindings(Where.SEARCH)]
 
     def __init__(self, store: Store, words: str) -> None:
         super().__init__()
@@ -75,7 +70,6 @@ class SearchScreen(ModalScreen[tuple[str, Hit | None]]):
         self.run_worker(self._find(self.query_one(Input).value), group="search", exclusive=True)
 
     async def _find(self, words: str) -> None:
-        news = self.query_one("#search-news", Static)
         try:
             sought = terms_of(words)
             hits = await asyncio.to_thread(self._store.search, words)
@@ -84,7 +78,7 @@ class SearchScreen(ModalScreen[tuple[str, Hit | None]]):
         else:
             self._hits = hits
             text = _HINT if not sought else news_of(len(hits))
-        news.update(Content(text))
+        self.tell(text)
         self._found = words
         self._show()
 
@@ -96,9 +90,23 @@ class SearchScreen(ModalScreen[tuple[str, Hit | None]]):
         if self._hits:
             hits.highlighted = 0
 
-    def action_move(self, how: str) -> None:
-        """Moves the highlight, while the words keep the keys."""
-        getattr(self.query_one(OptionList), f"action_{how}")()
+    # Moving the highlight, while the words keep the keys
+
+    def do_search_up(self) -> None:
+        """The hit above."""
+        self.query_one(OptionList).action_cursor_up()
+
+    def do_search_down(self) -> None:
+        """The hit below."""
+        self.query_one(OptionList).action_cursor_down()
+
+    def do_search_page_up(self) -> None:
+        """A page up."""
+        self.query_one(OptionList).action_page_up()  # type: ignore[no-untyped-call]
+
+    def do_search_page_down(self) -> None:
+        """A page down."""
+        self.query_one(OptionList).action_page_down()  # type: ignore[no-untyped-call]
 
     @on(Input.Submitted)
     async def _submitted(self, event: Input.Submitted) -> None:
@@ -115,9 +123,12 @@ class SearchScreen(ModalScreen[tuple[str, Hit | None]]):
         if place is not None and place < len(self._hits):
             self.dismiss((self.query_one(Input).value, self._hits[place]))
 
-    def action_leave(self) -> None:
+    def do_page_close(self) -> None:
         """Closes; what was typed is there again the next time."""
         self.dismiss((self.query_one(Input).value, None))
+
+    def tell(self, text: str, error: bool = False) -> None:
+        self.query_one("#search-news", Static).update(Content.styled(text, "$error" if error else ""))
 
 
 def news_of(found: int) -> str:

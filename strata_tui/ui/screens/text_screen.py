@@ -6,24 +6,20 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from ..actions import Where, bindings
+from .action_screen import ActionScreen
 
-class TextScreen(ModalScreen[None]):
+
+class TextScreen(ActionScreen[None]):
     """Shows one text; escape, or the key that opened it, closes it."""
 
     CSS_PATH = "text_screen.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,f1,q", "dismiss", "Close"),
-        Binding("up,k", "scroll(-1)", show=False),
-        Binding("down,j", "scroll(1)", show=False),
-        Binding("pageup", "page(-1)", show=False),
-        Binding("pagedown,space", "page(1)", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(Where.PAGES), *bindings(Where.TEXT)]
 
     def __init__(self, title: str, text: Callable[[int], Content]) -> None:
         """`text`: of a width in cells, for it is laid out anew where there is less room."""
@@ -44,14 +40,39 @@ class TextScreen(ModalScreen[None]):
         width = self.query_one("#page").scrollable_content_region.width
         self.query_one(Static).update(self._text(width))
 
-    async def action_dismiss(self, result: None = None) -> None:
+    @property
+    def _page(self) -> VerticalScroll:
+        return self.query_one("#page", VerticalScroll)
+
+    def do_page_close(self) -> None:
+        """Closes."""
         self.dismiss(None)
 
-    def action_scroll(self, lines: int) -> None:
-        """Scrolls by lines."""
-        self.query_one("#page").scroll_relative(y=lines, animate=False)
+    do_text_close = do_page_close
 
-    def action_page(self, pages: int) -> None:
-        """Scrolls by pages."""
-        page = self.query_one("#page")
-        page.scroll_relative(y=pages * max(1, page.size.height - 1), animate=False)
+    def do_text_up(self) -> None:
+        """A line up."""
+        self._page.scroll_relative(y=-1, animate=False)
+
+    def do_text_down(self) -> None:
+        """A line down."""
+        self._page.scroll_relative(y=1, animate=False)
+
+    def do_text_page_up(self) -> None:
+        """A page up, less a line."""
+        self._page.scroll_relative(y=-max(1, self._page.size.height - 1), animate=False)
+
+    def do_text_page_down(self) -> None:
+        """A page down, less a line."""
+        self._page.scroll_relative(y=max(1, self._page.size.height - 1), animate=False)
+
+    def do_text_top(self) -> None:
+        """To the start."""
+        self._page.scroll_home(animate=False)
+
+    def do_text_end(self) -> None:
+        """To the end."""
+        self._page.scroll_end(animate=False)
+
+    def tell(self, text: str, error: bool = False) -> None:
+        self._page.border_subtitle = Content(text)

@@ -20,6 +20,7 @@ from textual.widgets.option_list import Option, OptionDoesNotExist
 from ...errors import UserError
 from ...sessions.rows import SessionInfo
 from ...sessions.search import Term, match_title, terms_of
+from ...sessions.titles import title_from
 from ...text import clean_line
 from ..actions import Where, bindings
 from .rows import Rows
@@ -116,6 +117,14 @@ class ChatsPanel(Vertical):
         """Gives the filter the keys."""
         self.query_one(ChatFilter).focus()
 
+    def move(self, step: int) -> None:
+        """Highlights the chat above (-1) or below (1)."""
+        chats = self.query_one(ChatList)
+        if step < 0:
+            chats.action_cursor_up()
+        else:
+            chats.action_cursor_down()
+
     def _fill(self) -> None:
         chats = self.query_one(ChatList)
         terms = self._terms()
@@ -156,7 +165,8 @@ class ChatsPanel(Vertical):
 
     def _line(self, session: SessionInfo, terms: Sequence[Term]) -> Content:
         mark = "■" if session.id == self._busy else "●" if session.id == self._shown else " "
-        title = clean_line(session.title) or ("draft" if session.draft else "untitled")
+        unnamed = f"draft: {title_from(session.draft)}" if session.draft else "untitled"
+        title = clean_line(session.title) or unnamed
         pieces = match_title(session.title, terms) if terms else ((title, False),)
         line = Content.assemble(f"{mark} ", *((text, "bold underline") if hit else text for text, hit in pieces))
         if self._width < _DATES_FROM:

@@ -1,4 +1,4 @@
-"""The newest messages of a chat are mounted, older ones are loaded when scrolled to; the end is followed."""
+"""A window of a chat's messages is mounted, those before and after it when scrolled to; the end is followed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from textual.widgets import Static
 from ..chat import Turn
 from .message_view import MessageView
 
-WINDOW = 30  # messages mounted when a chat is opened
-BATCH = 10  # older ones mounted at a time when they are scrolled to
+WINDOW = 30  # messages mounted when a chat is opened, or one far away is gone to
+BATCH = 10  # more of them mounted at a time when they are scrolled to
 _AT_ONCE = 6  # of the window: enough for a screen; the rest follows in steps, between which keys are read
 _STEP_SECONDS = 0.02
 _MOST = 60  # more than this are cut back to WINDOW while the end is followed
@@ -29,21 +29,25 @@ class MessageWindow(VerticalScroll):
     """Follows the end only while the end is shown; else it counts the lines that came."""
 
     class Unseen(Message):
-        """So many lines have come below what is shown; 0: the end is shown."""
+        """So many lines have come below what is shown, or so many messages there are not mounted. 0: it is the end."""
 
-        def __init__(self, lines: int) -> None:
+        def __init__(self, lines: int, messages: int = 0) -> None:
             super().__init__()
             self.lines = lines
+            self.messages = messages
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self._turns: Sequence[Turn] = ()
         self._first = 0  # index of the first mounted turn
+        self._last = 0  # one past the last mounted turn's
+        self._apart = False  # turns follow the last mounted one
+        self._placing = False  # another window was mounted, and what is shown of it is not settled yet
         self._views: list[MessageView] = []
         self._changing = asyncio.Lock()  # one change of what is mounted at a time
         self._above = 0  # lines that were mounted above since the chat was shown
         self._seen = 0  # height of the text, without those, when its end was last shown
-        self._unseen = 0
+        self._unseen = (0, 0)
         self._width = 0
         self._reflow: Timer | None = None
 
@@ -68,7 +72,7 @@ class MessageWindow(VerticalScroll):
             self._turns = turns
             self._above = 0
             self._width = self.text_width
-            await self._mount_from(max(0, len(turns) - _AT_ONCE), 0)
+            await self._mount(max(0, len(turns) - _AT_ONCE), len(turns), 0)
             if turns:
                 self.follow()
             else:  # the welcome text is read from its start
@@ -85,27 +89,30 @@ class MessageWindow(VerticalScroll):
     async def refresh_turns(self, *, follow: bool) -> None:
         """The turns have changed; views of those that stay are kept. `follow`: and goes to the end, else stays."""
         async with self._changing:
-            first, shown = self._first, self._turns[self._first :]
+            first, end = self._first, len(self._turns)
+            last = min(self._last, end) if self._apart else end
+            shown = self._turns[first:last]
             same = 0
             while same < min(len(self._views), len(shown)) and self._views[same].turn is shown[same]:
                 same += 1
-            if not same or (follow and len(shown) > _MOST):
-                first = max(0, len(self._turns) - WINDOW)
+            if not same or (follow and (self._apart or len(shown) > _MOST)):
+                first, last = max(0, end - WINDOW), end
             if not follow:
                 self.anchor(False)
-            await self._mount_from(first, self._first + same)
+            await self._mount(first, last, self._first + same)
             if follow:
                 self.follow()
 
-    async def _mount_from(self, first: int, same: int) -> None:
-        """Mounts the turns from index `first` on; the views of those before index `same` stay."""
+    async def _mount(self, first: int, last: int, same: int) -> None:
+        """Mounts the turns from index `first` up to `last`; the views of those before index `same` stay."""
         above = max(0, first - self._first)
         kept = self._views[above : max(above, same - self._first)]
         gone = [view for view in self._views if view not in kept]
         if not kept:
             same = first
-        fresh = [MessageView(turn, self._width) for turn in self._turns[same:]]
+        fresh = [MessageView(turn, self._width) for turn in self._turns[same:last]]
         self._first, self._views = first, [*kept, *fresh]
+        self._set_last(last)
         with self.app.batch_update():
             if gone:
                 await self._messages.remove_children(gone)
@@ -115,13 +122,59 @@ class MessageWindow(VerticalScroll):
                 view.mark_head()
             self._mark_earlier()
 
+    def _set_last(self, last: int) -> None:
+        self._last, self._apart = last, last < len(self._turns)
+
+    async def _go_to(self, index: int) -> None:
+        """Mounts the window around a turn in the place of the one there is, and shows that turn at the top."""
+        self.workers.cancel_group(self, "fill")
+        async with self._changing:
+            self.anchor(False)
+            self._placing = True
+            first = max(0, min(index - BATCH // 2, len(self._turns) - WINDOW))
+            await self._mount(first, min(len(self._turns), first + WINDOW), first)
+            view = self._views[index - first]
+
+        def place() -> None:
+            if view.is_attached:  # else another window was mounted since
+                self.scroll_to_widget(view, animate=False, top=True, immediate=True)
+            self._placing = False
+
+        self.call_after_refresh(place)
+        self._see_all_later()
+
+    def _see_all_later(self) -> None:
+        """Once what was mounted has its place: nothing of it counts as having come below what is shown."""
+
+        def see() -> None:
+            self._seen = self.virtual_size.height - self._above
+
+        self.call_after_refresh(see)
+
+    async def go_to_end(self) -> None:
+        """To the end, and stay there; mounts it where it is not."""
+        if self._apart:
+            await self._go_to(len(self._turns) - 1)
+        self.follow()
+
+    async def load_later(self) -> None:
+        """Mounts some of the messages after the last mounted one."""
+        async with self._changing:
+            if not self._apart:
+                return
+            views = [MessageView(t, self._width) for t in self._turns[self._last : self._last + BATCH]]
+            self._views += views
+            self._set_last(self._last + len(views))
+            await self._messages.mount_all(views)
+        self._see_all_later()
+
     async def load_older(self, count: int = BATCH) -> None:
         """Mounts some of the messages before the first mounted one; what is shown stays in its place."""
         async with self._changing:
             if self._first == 0:
                 return
             self.before_growth()
-            at_end = self.is_vertical_scroll_end
+            at_end = self._at_end
             start = max(0, self._first - count)
             views = [MessageView(t, self._width) for t in self._turns[start : self._first]]
             self._first = start
@@ -140,11 +193,13 @@ class MessageWindow(VerticalScroll):
         self.call_after_refresh(stay)
 
     async def reveal(self, turn: Turn) -> None:
-        """Shows a turn of the chat at the top, marked for a moment; mounts what is between it and the end first."""
+        """Shows a turn of the chat at the top, marked for a moment; mounts it, and those around it, where it is not."""
         self.anchor(False)
         index = next(n for n, t in enumerate(self._turns) if t is turn)
-        while self._first > index:  # in parts, so that the screen stays alive
-            await self.load_older(min(2 * BATCH, self._first - index))
+        if not self._first - BATCH <= index < self._last:
+            await self._go_to(index)
+        elif index < self._first:
+            await self.load_older(self._first - index)
         view = self.view_of(turn)
         assert view is not None
 
@@ -157,8 +212,12 @@ class MessageWindow(VerticalScroll):
         self.call_after_refresh(go)
 
     def _scrolled(self) -> None:
+        if self._placing:
+            return
         if self.scroll_y <= 0 and self._first > 0 and not self._changing.locked() and self.max_scroll_y > 0:
             self.run_worker(self.load_older(), group="older")
+        elif self._apart and self.is_vertical_scroll_end and not self._changing.locked():
+            self.run_worker(self.load_later(), group="later")
 
     def _mark_earlier(self) -> None:
         earlier = self.query_one("#earlier", Static)
@@ -189,14 +248,18 @@ class MessageWindow(VerticalScroll):
 
     # Following
 
+    @property
+    def _at_end(self) -> bool:
+        return self.is_vertical_scroll_end and not self._apart
+
     def follow(self) -> None:
-        """To the end, and stay there."""
+        """To the end of what is mounted, and stay there."""
         self.anchor()
         self.settle()
 
     def before_growth(self) -> None:
         """Call before text is added: keeps the end in view if it is in view now."""
-        if self.is_vertical_scroll_end:
+        if self._at_end:
             self.anchor()
 
     def no_news(self) -> None:
@@ -209,14 +272,17 @@ class MessageWindow(VerticalScroll):
         self.call_after_refresh(count)
 
     def settle(self) -> None:
-        """Call after changes and from a timer: tells how many lines came below what is shown."""
+        """Call after changes and from a timer: tells how much there is below what is shown."""
         height = self.virtual_size.height - self._above
         if self.is_vertical_scroll_end:
             self._seen = height
-        unseen = max(0, height - self._seen) if self._turns else 0
+        if self._apart:
+            unseen = (0, len(self._turns) - self._last)
+        else:
+            unseen = (max(0, height - self._seen) if self._turns else 0, 0)
         if unseen != self._unseen:
             self._unseen = unseen
-            self.post_message(self.Unseen(unseen))
+            self.post_message(self.Unseen(*unseen))
 
     # Width
 

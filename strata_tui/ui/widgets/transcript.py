@@ -56,6 +56,8 @@ class Transcript(MessageWindow):
         older = step < 0 and view is self._views[0]
         if older:
             await self.load_older()
+        elif step > 0 and view is self._views[-1]:
+            await self.load_later()
         index = self._views.index(view) + step
         if not 0 <= index < len(self._views):
             if step > 0:
@@ -70,17 +72,19 @@ class Transcript(MessageWindow):
             self._bring(self._views[index], from_above=step > 0)
         return True
 
-    def select_first(self) -> None:
-        """To the first mounted message; the scrolling that follows loads older ones."""
+    async def select_first(self) -> None:
+        """To the chat's first message."""
+        if self._first > 0:
+            await self._go_to(0)
         if self._views:
             self.select(self._views[0].turn, scroll=False)
         self.scroll_home(animate=False)
 
-    def select_last(self) -> None:
+    async def select_last(self) -> None:
         """To the end, which is followed."""
+        await self.go_to_end()
         if self._views:
             self.select(self._views[-1].turn, scroll=False)
-        self.follow()
 
     def fold_selected(self) -> None:
         """Folds or unfolds the selected message's thinking."""

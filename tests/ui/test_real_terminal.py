@@ -1,0 +1,80 @@
+"""What only a real terminal shows: mouse reports, and the person's own editor on the same terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from model_fixtures import TinyModel
+
+MOUSE_ON, MOUSE_OFF = b"\x1b[?1000h", b"\x1b[?1000l"
+
+
+class Terminal:
+    """The outer end of a pseudo-terminal with the chat in it."""
+
+    def __init__(self, command: list[str], env: dict[str, str]) -> None:
+        self.end, inner = pty.openpty()
+        fcntl.ioctl(self.end, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+        self.process = subprocess.Popen(
+            command, stdin=inner, stdout=inner, stderr=inner, env=env, start_new_session=True
+        )
+        os.close(inner)
+        self.seen = b""
+
+    def until(self, *parts: bytes) -> bytes:
+        """Reads until all of these have come since the last keys."""
+        while not all(part in self.seen for part in parts):
+            assert select.select([self.end], [], [], 60)[0], self.seen[-3000:]
+            self.seen += os.read(self.end, 65536)
+        return self.seen
+
+    def type(self, keys: str) -> None:
+        self.seen = b""
+        os.write(self.end, keys.encode())
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self.end)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, tiny_model: TinyModel) -> Iterator[Terminal]:
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\nprintf "%s and written in the editor" "$(cat "$1")" > "$1"\n')
+    editor.chmod(0o755)
+    env = {k: v for k, v in os.environ.items() if not k.startswith("STRATA_TUI_")}
+    env |= {f"STRATA_TUI_{n}": str(tmp_path / n) for n in ("DATA", "CACHE", "LOGS", "CONFIG")}
+    env |= {"TERM": "xterm-256color", "VISUAL": str(editor), "OMP_WAIT_POLICY": "passive"}
+    flags = ["-m", str(tiny_model("qwen3moe")), "--gpu", "-1", "--threads", "1"]
+    found = Terminal([sys.executable, "-P", "-m", "strata_tui", "chat", *flags, "--child"], env)
+    try:
+        found.until(b"ready")
+        yield found
+    finally:
+        found.close()
+
+
+def test_the_mouse_and_the_editor(terminal: Terminal) -> None:
+    assert MOUSE_ON in terminal.seen
+    for word, sequence in (("off", MOUSE_OFF), ("on", MOUSE_ON)):
+        terminal.type(f"/mouse {word}\x1b[27u")  # escape closes the menu, as the kitty protocol sends it
+        terminal.until(b"/mouse")
+        terminal.type("\r")
+        terminal.until(sequence, b"The mouse is")
+    terminal.type("half typed")
+    terminal.until(b"half typed")
+    terminal.type("\x07")  # ctrl+g
+    terminal.until(b"\x1b[?1049l", b"\x1b[?1049h", b"half typed and written in the editor")
+    terminal.type("\x11")  # ctrl+q
+    assert terminal.process.wait(60) == 0
