@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from . import __version__
-from .commands import ask, bench, chat, doctor, export, imports, models, pull, serve, sessions
+from .commands import ask, bench, chat, doctor, export, imports, models, pull, sessions
 from .errors import UserError
 
 COMMANDS = {
@@ -26,7 +26,6 @@ COMMANDS = {
     "import": imports,
     "models": models,
     "pull": pull,
-    "serve": serve,
     "bench": bench,
     "doctor": doctor,
 }
