@@ -266,8 +266,8 @@ FEATURES: dict[str, tuple[Feature, ...]] = {
         Feature("pipes", ("test_cli.py::test_ask", "test_cli.py::test_ask_stopped_by_ctrl_c_or_by_its_reader")),
         Feature(
             "OpenAI-compatible server",
-            reason="this is a chat for the person in front of it; llama-server, which comes with llama.cpp, serves other "
-            "programs",
+            reason="this is a chat for the person in front of it; llama-server, which comes with llama.cpp, serves "
+            "other programs",
         ),
         Feature(
             "tools and MCP",
