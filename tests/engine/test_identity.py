@@ -171,4 +171,6 @@ def test_loading_reads_the_trunk_and_no_expert(demo_model: Path) -> None:
     model.close()
     tier.close()
     metadata = min(tensor.file_offset for tensor in info.tensors)
-    assert info.trunk_bytes < read <= 1.01 * (info.trunk_bytes + metadata)
+    head = sum(t.nbytes for t in info.tensors if t.name.startswith("blk.30.") and "_exps" not in t.name)
+    trunk = info.trunk_bytes - head  # its NextN block is not loaded where nothing is drafted
+    assert trunk < read <= 1.01 * (trunk + metadata)

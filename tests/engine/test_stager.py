@@ -204,7 +204,7 @@ def test_the_change_is_in_the_log(cold_model: Path, log: tuple[logging.Logger, L
     at = told.index("dropped")
     assert told[at + 1].startswith("stager: ssd (auto: ssd, ")
     assert "of 32 reads cached; " in told[at + 1]
-    assert "threads, ring 16)" in told[at + 1]
+    assert "threads, ring 24)" in told[at + 1]
     assert " asks in " in told[at + 1]
     assert told[at + 2].startswith("stager: ram (auto: ram, ")
 

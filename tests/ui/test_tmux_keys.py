@@ -119,8 +119,8 @@ def test_every_default_key_arrives_and_means_its_action(app: Tmux) -> None:
 
 def _lines(text: str) -> list[str]:
     """The lines of the page that begin with a key's name."""
-    rows = [line.partition("│")[2].rpartition("│")[0] for line in text.splitlines() if line.count("│") >= 2]
-    return [row.strip(" │") for row in rows]
+    rows = [line.partition("┃")[2].rpartition("┃")[0] for line in text.splitlines() if line.count("┃") >= 2]
+    return [row.strip(" ┃") for row in rows]
 
 
 def _last(text: str) -> str:
