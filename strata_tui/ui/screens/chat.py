@@ -214,6 +214,8 @@ class ChatScreen(Screen[None]):
             panel.display = shown
             panel.set_class(self.panels.is_over(name), "-over")
         self.query_one("#body").set_class(self.panels.over is not None, "-covered")
+        if not self.chats.display:
+            self.chats.show_all()
         self.sample_now()
         if opened:
             self.run_worker(self.commands.chats.refresh(), group="refresh")

@@ -29,7 +29,7 @@ class EditScreen(ActionScreen[str | None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="section page", id="edit") as box:
-            box.border_title = self._title
+            box.border_title = Content(self._title)
             box.border_subtitle = "^s keeps, esc leaves, ^g your editor"
             yield TextArea(self._text, id="edit-text", soft_wrap=True, tab_behavior="focus", compact=True)
             yield Static(Content(self._note), id="edit-note")

@@ -29,7 +29,7 @@ class TextScreen(ActionScreen[None]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="section page", id="page") as page:
-            page.border_title = self._title
+            page.border_title = Content(self._title)  # a name may look like markup
             page.border_subtitle = "esc closes"
             yield Static()
 
@@ -37,8 +37,9 @@ class TextScreen(ActionScreen[None]):
         self.call_after_refresh(self._draw)
 
     def _draw(self) -> None:
-        width = self.query_one("#page").scrollable_content_region.width
-        self.query_one(Static).update(self._text(width))
+        page = self.query_one("#page")
+        width = page.outer_size.width - page.gutter.width - 1  # a scroll bar may come
+        self.query_one(Static).update(self._text(max(20, width)))
 
     @property
     def _page(self) -> VerticalScroll:

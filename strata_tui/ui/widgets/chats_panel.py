@@ -113,6 +113,10 @@ class ChatsPanel(Vertical):
         """Gives the list the keys."""
         self.query_one(ChatList).focus()
 
+    def show_all(self) -> None:
+        """Empties the filter: what it hid is there when the list is opened again."""
+        self.query_one(ChatFilter).value = ""
+
     def focus_filter(self) -> None:
         """Gives the filter the keys."""
         self.query_one(ChatFilter).focus()
