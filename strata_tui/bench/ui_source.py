@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from ..engine.events import (
     Event,
     FinishReason,
     Loaded,
+    Measured,
     Message,
     ModelInfo,
     ModesChanged,
@@ -94,12 +95,21 @@ class ScriptedEngine:
     def cancel_load(self) -> None:
         """There is nothing to stop."""
 
-    def generate(self, messages: Sequence[Message], sampling: Sampling, *, go_on: bool = False) -> int:
+    def generate(self, messages: Sequence[Message], sampling: Sampling, *, go_on: bool = False, chat: str = "") -> int:
         """Starts writing the text."""
         self._next += 1
         self._stop.clear()
         self._thread = threading.Thread(target=self._write, args=(self._next,), daemon=True)
         self._thread.start()
+        return self._next
+
+    def forget(self, chats: Collection[str]) -> None:
+        """There is nothing of them."""
+
+    def measure(self, messages: Sequence[Message], *, texts: Sequence[str] = (), thinking: str | None = None) -> int:
+        """Says that all of it is short."""
+        self._next += 1
+        self._outbox.emit(Measured(self._next, 40, (1,) * len(texts)))
         return self._next
 
     def cancel(self, reply_id: int | None = None) -> None:
@@ -119,7 +129,7 @@ class ScriptedEngine:
         phase = PhaseCounters(picks=n * 384, hits=n * 350, misses=n * 34, evictions=n * 30, bytes_copied=n << 24)
         counters = Counters(PhaseCounters(), phase, 0)
         seconds = time.monotonic() - self.started
-        stats = ReplyStats(40, 0, n, 0.1, 0.2, seconds, counters, 40 + n, CONTEXT, self._model.name)
+        stats = replace(self._stats(seconds), counters=counters, context_used=40 + n, context_total=CONTEXT)
         rates = LiveRates(0.9 + n % 7 / 100, n / max(seconds, 0.1), None, float(n % 50 << 20), float(n % 90))
         return replace(
             self._shown, state=EngineState.DECODE, counters=counters, reply=stats, rates=rates, context_used=40 + n
@@ -150,5 +160,14 @@ class ScriptedEngine:
             self._written += 1
         self.ended = time.monotonic()
         reason = FinishReason.CANCELLED if self._stop.is_set() else FinishReason.STOP
-        stats = ReplyStats(40, 0, self._written, 0.1, 0.2, self.ended - self.started, model=self._model.name)
-        self._outbox.emit(ReplyDone(reply, reason, stats))
+        self._outbox.emit(ReplyDone(reply, reason, self._stats(self.ended - self.started)))
+
+    def _stats(self, seconds: float) -> ReplyStats:
+        return ReplyStats(
+            prompt_tokens=40,
+            reply_tokens=self._written,
+            prompt_seconds=0.1,
+            first_token_seconds=0.2,
+            decode_seconds=seconds,
+            model=self._model.name,
+        )
