@@ -275,7 +275,7 @@ int st_make_resident(struct st_backend * b, const struct picks * p, int32_t firs
             st_window_hit(&c->residency, b->slot[e], window ? b->rows[e] : 1);
             hits += (uint64_t) b->count[e];
         }
-        const struct st_window_pick pick = { &c->residency, tally ? c->usage : NULL, p->group->first_key + e, b->rows[e], b->slot[e] < 0 };
+        const struct st_window_pick pick = { &c->residency, tally ? c->usage : NULL, p->group->first_key + e, b->rows[e] };
         if (window && !st_window_note(&t->window, &pick)) {
             return st_fail(t, "out of memory");
         }

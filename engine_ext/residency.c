@@ -102,14 +102,6 @@ void st_residency_hold(struct st_residency * r, int32_t s) {
     r->group[s] = r->current;
 }
 
-void st_residency_cool(struct st_residency * r, int32_t s) {
-    assert(s >= 0 && s < r->n_slots);
-    if (!r->home[s] && r->oldest[0] != s) {
-        list_remove(r, s);
-        list_push_oldest(r, s);
-    }
-}
-
 void st_residency_set_home(struct st_residency * r, int32_t s, bool home) {
     assert(s >= 0 && s < r->n_slots);
     if (r->home[s] != home) {

@@ -54,9 +54,6 @@ void st_residency_touch(struct st_residency * r, int32_t slot);
 // was used is not known yet (window.h).
 void st_residency_hold(struct st_residency * r, int32_t slot);
 
-// Makes a guests' slot the least recently used one; a home stays where it is.
-void st_residency_cool(struct st_residency * r, int32_t slot);
-
 // Makes a slot a home, or a guests' slot again (the newest of them).
 void st_residency_set_home(struct st_residency * r, int32_t slot, bool home);
 

@@ -40,24 +40,26 @@ static int picked(const struct st_window_pick * p, int stand) {
     return __builtin_popcount(p->rows & ((UINT32_C(1) << stand) - 1));
 }
 
-void st_window_settle(struct st_window * w, int stand) {
-    assert(stand >= 0 && stand <= ST_WINDOW_ROWS);
+// Makes the slots of what tokens that stand have picked (or of all else) the last used, in the order of the layers.
+static void use(const struct st_window * w, int stand, bool stands) {
     for (size_t i = 0; i < w->n; i++) {
-        struct st_window_pick * p = &w->picks[i];
-        const int count = picked(p, stand);
-        if (count > 0 && p->usage) {
-            p->usage[p->key] += (float) (count < ST_USAGE_MOST ? count : ST_USAGE_MOST);
-        }
-        const int32_t slot = st_residency_find(p->residency, p->key);  // -1: a later layer took it
-        if (count > 0 && slot >= 0) {
+        const struct st_window_pick * p = &w->picks[i];
+        const int32_t slot              = st_residency_find(p->residency, p->key);  // -1: a later layer took it
+        if (slot >= 0 && (picked(p, stand) > 0) == stands) {
             st_residency_touch(p->residency, slot);
         }
     }
-    for (size_t i = w->n; i-- > 0;) {
+}
+
+void st_window_settle(struct st_window * w, int stand) {
+    assert(stand >= 0 && stand <= ST_WINDOW_ROWS);
+    use(w, stand, false);
+    use(w, stand, true);
+    for (size_t i = 0; i < w->n; i++) {
         const struct st_window_pick * p = &w->picks[i];
-        const int32_t slot = st_residency_find(p->residency, p->key);
-        if (p->loaded && slot >= 0 && picked(p, stand) == 0) {
-            st_residency_cool(p->residency, slot);
+        if (p->usage) {
+            const int count = picked(p, stand);
+            p->usage[p->key] += (float) (count < ST_USAGE_MOST ? count : ST_USAGE_MOST);
         }
     }
     w->rows = 0;

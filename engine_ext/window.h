@@ -1,11 +1,10 @@
 // What a window of drafts picked, until it is known which of its tokens stand. Pure: no ggml, no I/O, no threads.
 //
 // Experts are made resident before anybody knows whether a draft is right, and those of rejected drafts shall not push
-// out what the text needs. So while a window is open, the picks of its first token (which always stands) count at
-// once; of the others it is kept who picked what, and a resident keeps its place in the order of use. When it is known
-// how many tokens stand, their picks count as used, and what was brought for rejected tokens alone goes to the cold
-// end: the experts of the first layer first, so that each has one more chance in the next pass, which often picks
-// some of them at the same position, and then leaves before anything that the text has used.
+// out what the text needs. So while a window is open, the picks of its first token (which always stands) count as used
+// at once; of the others it is kept who picked what, and a resident keeps its place in the order of use. When it is
+// known how many tokens stand, their picks are the last used. What rejected tokens alone picked goes right behind
+// these: the next pass often picks some of it at the same position. It counts nothing as usage.
 #ifndef STRATA_WINDOW_H
 #define STRATA_WINDOW_H
 
@@ -23,7 +22,6 @@ struct st_window_pick {
     float * usage;  // NULL: it counts nowhere
     int32_t key;
     uint32_t rows;  // bit i: token i picked it
-    bool loaded;    // it came with this window
 };
 
 struct st_window {

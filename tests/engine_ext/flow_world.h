@@ -309,8 +309,8 @@ static void make_world(void) {
         c->usage      = calloc((size_t) c->n_keys, sizeof *c->usage);
         c->traces     = calloc((size_t) c->n_slots, sizeof *c->traces);
         CHECK("flow-world", w.arena[k].base && c->usage && c->traces && st_residency_init(&c->residency, c->n_keys, c->n_slots));
-        for (int32_t slot = one_in(&rng, 2) ? 0 : c->n_slots; slot < c->n_slots; slot++) {  // the first are taken last
-            st_residency_cool(&c->residency, slot);
+        for (int32_t slot = one_in(&rng, 2) ? c->n_slots : 0; slot-- > 0;) {  // the first are taken last
+            st_residency_touch(&c->residency, slot);
         }
         for (int i = 0; i < c->n_slices; i++) {
             c->weights[i].data = slot_address(c, 0) + c->slot_offset[i];

@@ -187,22 +187,6 @@ GUARDS = [
         ),
     ),
     Guard(
-        "a cooled slot is the next to be claimed",
-        "residency",
-        "list_remove(r, s);\n        list_push_oldest(r, s);",
-        "",
-        "test_residency",
-        ("residency-lru order", "residency-claims the least recently used", "residency-claims while a slot is left"),
-    ),
-    Guard(
-        "homes are not cooled",
-        "residency",
-        "!r->home[s] && r->oldest[0] != s",
-        "r->oldest[0] != s",
-        "test_residency",
-        ("residency-lru order", "residency-list", "residency-links"),
-    ),
-    Guard(
         "an evicted key leaves the table",
         "residency",
         "r->slot_of[*evicted] = -1;",
@@ -224,7 +208,12 @@ GUARDS = [
         "list_remove(r, s);\n    list_push_oldest(r, s);",
         "",
         "test_residency",
-        ("residency-lru order", "residency-claims the least recently used", "residency-claims while a slot is left"),
+        (
+            "residency-lru order",
+            "residency-claims the least recently used",
+            "residency-claims while a slot is left",
+            "r->state[s] != ST_SLOT_LOADING",
+        ),
     ),
     Guard(
         "a slot is found only when it is published",
@@ -302,6 +291,7 @@ GUARDS = [
             "residency-n_homes",
             "residency-claims while a slot is left",
             "residency-claims the least recently used",
+            "r->state[s] != ST_SLOT_LOADING",
         ),
     ),
     Guard(

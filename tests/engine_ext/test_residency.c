@@ -186,9 +186,6 @@ static uint64_t life(uint64_t steps) {
         if (one_in(&rng, 6)) {
             st_residency_hold(&r, slot);
             m.in_group[slot] = true;
-        } else if (one_in(&rng, 6)) {
-            st_residency_cool(&r, slot);
-            m.used[slot] = m.home[slot] ? m.used[slot] : --m.lowest;
         } else if (what == 0) {
             for (int i = 0; i < m.n_slots && tidy; i++) {
                 if (m.state[i] == ST_SLOT_LOADING && !(m.home[i] && one_in(&rng, 2))) {  // a swap may go on
