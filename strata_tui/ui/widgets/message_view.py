@@ -91,10 +91,10 @@ class MessageView(Vertical):
             return
         self._foot_text = text
         if self._foot is None:
-            self._foot = Static(Content(text), classes="message-foot")
+            self._foot = Static(_unbroken(text), classes="message-foot")
             self.mount(self._foot)
         else:
-            self._foot.update(Content(text))
+            self._foot.update(_unbroken(text))
             self._foot.display = bool(text)
         self._foot.set_class(self.turn.status is Status.ERROR, "-failed")
 
@@ -127,6 +127,11 @@ class MessageView(Vertical):
         """Shows or hides the thinking."""
         if self._thinking is not None:
             self._thinking.fold(folded)
+
+
+def _unbroken(text: str) -> Content:
+    """The numbers of a foot, of which none is parted from its unit where the line is wrapped."""
+    return Content("  ".join(part if len(part) > 24 else part.replace(" ", "\u00a0") for part in text.split("  ")))
 
 
 def foot_text(turn: Turn) -> str:
