@@ -57,7 +57,7 @@ class Tour:
         for key in BY_ID[id].keys:
             if not (self.terminal.nested and key in SEQUENCES):
                 before()
-                was = self.terminal.shown()
+                was = self.terminal.steady()
                 self.terminal.press(key)
                 self.terminal.until(lambda now, was=was: check(was, now))
                 after()

@@ -89,6 +89,17 @@ class Tmux:
             time.sleep(_STEP)
         return text
 
+    def steady(self) -> str:
+        """What is shown once it does not change for a moment: a frame comes in pieces. Some things never rest."""
+        before = self.shown()
+        for _ in range(10):
+            time.sleep(_STEP)
+            now = self.shown()
+            if now == before:
+                break
+            before = now
+        return before
+
     def bold(self) -> list[str]:
         """What is drawn in bold: a chosen label is."""
         found, on, last = [], False, 0
