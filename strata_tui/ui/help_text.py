@@ -52,7 +52,7 @@ def _action(action: Action, keys: str, width: int) -> list[Content]:
     words = wrap(action.label, max(20, width - left))
     if not beside and usage:
         together = f"{action.label}  {usage}"
-        words = [action.label, usage] if len(together) > width - left else [together]
+        words = [*words, usage] if len(together) > width - left else [together]
     if len(keys) >= keys_width or (beside and len(usage) >= _USAGE):
         words.insert(0, "")  # no room beside them
     head = keys.ljust(keys_width)

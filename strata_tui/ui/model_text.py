@@ -11,7 +11,7 @@ from . import format as f
 from .panel_text import plan_lines
 from .shelf import Shelved
 
-_SIZE, _QUANT, _EXPERTS, _FIT = 10, 8, 12, 22  # cells of the columns beside the name
+_SIZE, _QUANT, _EXPERTS, _FIT = 10, 8, 12, 23  # cells of the columns beside the name
 _LEAST_NAME = 16
 
 

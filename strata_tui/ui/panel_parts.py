@@ -12,6 +12,7 @@ from textual.content import Content
 from ..text import clean_line
 from . import format as f
 
+_OTHERS, _FREE = "░·"  # cells of a meter with parts
 _FULL = 0.9  # from here a meter of memory or context is drawn in the warning colour
 
 
@@ -84,9 +85,27 @@ def pair(label: str, value: str, width: int, rank: int = 0) -> Row:
     return Row(Content.assemble((label, "$muted"), " " * gap, value), rank)
 
 
-def parts(named: Sequence[tuple[str, str]], rank: int = 0) -> Row:
-    """Several short values on one line: `trunk 2.0G  KV 3.0G`."""
-    return Row(Content("  ").join(Content.assemble((f"{name} ", "$muted"), value) for name, value in named), rank)
+def parts(named: Sequence[tuple[str, str]], width: int, rank: int = 0) -> list[Row]:
+    """Several short values on one line, or on more where they do not fit: `trunk 2.0G  KV 3.0G`."""
+    pieces = [Content.assemble((f"{name} ", "$muted"), value) for name, value in named]
+    lines = flow(pieces, "  ", width)
+    return [Row(line, rank) for line in (lines if len(lines) == 1 else flow(pieces, " ", width))]
+
+
+def split_meter(pieces: Sequence[tuple[str, int | None]], used: int | None, total: int | None, width: int) -> Row:
+    """A bar with its percentage, of which each piece (its mark, its bytes) has cells of its own kind; the rest of
+    what is used is drawn as any meter's empty cells are, and what is free as dots.
+    """
+    if used is None or not total:
+        return meter(None, width)
+    text = f.percent(used / total, 0).rjust(6)
+    room = max(4, width - len(text))
+    drawn, sum_ = "", 0
+    for mark, size in (*pieces, (_OTHERS, max(0, used - sum(size or 0 for _, size in pieces)))):
+        sum_ += size or 0
+        drawn += mark * max(0, min(room, round(sum_ / total * room)) - len(drawn))  # rounded so that they add up
+    style = "$warning" if used / total >= _FULL else "$primary"
+    return Row(Content.assemble((drawn, style), (_FREE * (room - len(drawn)), "$muted"), text))
 
 
 def meter(ratio: float | None, width: int, rank: int = 0) -> Row:

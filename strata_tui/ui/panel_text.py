@@ -16,11 +16,26 @@ from . import format as f
 from .actions import BY_ID, key_name
 from .history import RateHistory
 from .keymap import DEFAULT, Keymap
-from .panel_parts import Row, Section, columns, meter, note, note_rows, pair, parts, ratio, table_row, trend
+from .panel_parts import (
+    Row,
+    Section,
+    columns,
+    meter,
+    note,
+    note_rows,
+    pair,
+    parts,
+    ratio,
+    split_meter,
+    table_row,
+    trend,
+)
 
 Rows = list[Row]
 # Ranks, the first to go last; rows without one always stay.
 _MORE, _REASONS, _LONG_REASONS, _DETAILS, _LAYERS = range(1, 6)
+_MARKS = "▓▒█"  # of trunk, KV and slots in the bar of VRAM
+_WORDY = 32  # cells from which there is room for all words
 _LAYER_LINES = 2  # most lines of the strip of layers
 _NEXT_ROUND = "from the next round on"  # when a switch takes effect, see Engine.set_modes
 
@@ -39,7 +54,7 @@ def panel_sections(snapshot: Snapshot, history: RateHistory, width: int, keymap:
         Section("Expert cache", cache_rows(snapshot, history, width), f"reply{'total':>{columns(width)[1]}}"),
         Section("Speed", speed_rows(snapshot, width), f"first token {f.seconds(first)}"),
         Section("Context", context_rows(snapshot, width), _context(snapshot)),
-        Section("Switches", switch_rows(snapshot, width, keymap), _NEXT_ROUND),
+        Section("Switches", switch_rows(snapshot, width, keymap), _NEXT_ROUND if width >= _WORDY else "next round"),
         Section("Drafts", draft_rows(snapshot, width), _accepted(drafts)),
     ]
 
@@ -49,15 +64,19 @@ def memory_rows(snapshot: Snapshot, width: int) -> Rows:
     memory = snapshot.memory
     if snapshot.model is None:
         return []
-    rows = [meter(ratio(memory.vram_used, memory.vram_total), width)] if memory.on_gpu else []
-    rows.append(_sizes(("trunk", memory.trunk), ("KV", memory.kv), ("slots", memory.arena)))
+    named = (("trunk", memory.trunk), ("KV", memory.kv), ("slots", memory.arena))
+    rows: Rows = []
     if memory.on_gpu:
-        rows.append(_sizes(("other", memory.other), ("reserve", memory.reserve)))
+        split = [(mark, size) for mark, (_, size) in zip(_MARKS, named, strict=True)]
+        rows.append(split_meter(split, memory.vram_used, memory.vram_total, width))
+        rows += _sizes(width, *((mark + name, size) for mark, (name, size) in zip(_MARKS, named, strict=True)))
+        rows += _sizes(width, ("other", memory.other), ("reserve", memory.reserve))
     else:
-        rows.append(_sizes(("process", memory.process_rss), ("reserve", memory.reserve)))
+        rows += _sizes(width, *named)
+        rows += _sizes(width, ("process", memory.process_rss), ("reserve", memory.reserve))
     mirror = memory.mirror if memory.on_gpu else 0  # in plain RAM without one
-    rows.append(_sizes(("pinned: mirror", mirror), ("stage pool", memory.pinned - mirror)))
-    rows.append(_sizes(("pageable", memory.pageable), ("refused", memory.refused), rank=_MORE))
+    rows += _sizes(width, ("pinned: mirror", mirror), ("stage pool", memory.pinned - mirror))
+    rows += _sizes(width, ("pageable", memory.pageable), ("refused", memory.refused), rank=_MORE)
     return rows
 
 
@@ -111,8 +130,8 @@ def context_rows(snapshot: Snapshot, width: int) -> Rows:
     return [
         meter(used, width),
         pair("prompt: reused", reused_text(reply), width, _MORE),
-        parts((("prompt: read", read), ("again", again)), _MORE),
-        parts((("KV snapshots: RAM", ram), ("disk", disk)), _DETAILS),
+        *parts((("prompt: read", read), ("again", again)), width, _MORE),
+        *parts((("KV snapshots: RAM", ram), ("disk", disk)), width, _DETAILS),
     ]
 
 
@@ -213,8 +232,8 @@ def _accepted(drafts: DraftCounters | None) -> str:
     return f"{f.count(sum(drafts.accepted))} of {f.count(sum(drafts.offered))} accepted"
 
 
-def _sizes(*named: tuple[str, int | None], rank: int = 0) -> Row:
-    return parts([(name, f.short_size(size)) for name, size in named], rank)
+def _sizes(width: int, *named: tuple[str, int | None], rank: int = 0) -> Rows:
+    return parts([(name, f.short_size(size)) for name, size in named], width, rank)
 
 
 def _text(value: Callable[[Counters], str], counters: Counters | None) -> str:

@@ -85,7 +85,7 @@ def line(label: str, shown: str) -> str:
 def test_numbers_of_a_gpu() -> None:
     shown = text(LIVE)
     assert line("VRAM", shown) == "VRAM 22.0 / 24.0 GiB"
-    assert line("trunk", shown) == "trunk 2.0G KV 3.0G slots 16.0G"
+    assert line("▓trunk", shown) == "▓trunk 2.0G ▒KV 3.0G █slots 16.0G"
     assert line("other", shown) == "other 1.0G reserve 512M"
     assert line("pinned", shown) == "pinned: mirror 8.0G stage pool 1.0G"
     assert line("pageable", shown) == "pageable 0B refused 0B"
@@ -252,7 +252,7 @@ def test_on_a_short_panel_the_least_important_is_left_out() -> None:
     assert gone == sorted(gone, reverse=True) and gone[0] > gone[2]
     assert all("98 % of sampled" in shown for height, shown in heights.items() if height >= 31), "the stager's reason"
     least = heights[11]
-    for kept in ("VRAM", "trunk", "hit, decode", "hit, 1 s", "decode", "Context", "f7 pinning", "4 of 5 accepted"):
+    for kept in ("VRAM", "▓trunk", "hit, decode", "hit, 1 s", "decode", "Context", "f7 pinning", "4 of 5 accepted"):
         assert kept in least
     assert "hit by layer" in join_sections(sections, 36, 11, whole=True).plain
 

@@ -18,13 +18,14 @@ from ...sessions.rows import Role
 from ...text import clean_line
 from .. import format as f
 from ..actions import Where, bindings
+from ..widgets.rows import Rows
 from .list_screen import ListScreen
 
 _OUT, _SENT, _FIXED = "not sent", "sent", "needed"
 _MARK = max(map(len, (_OUT, _SENT, _FIXED)))
 
 
-class _List(OptionList):
+class _List(Rows):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(Where.LISTS), *bindings(Where.LEAVING_OUT)]
 
 
@@ -43,11 +44,11 @@ class LeavingOutScreen(ListScreen[frozenset[int] | None]):
         self._tokens: int | None = None  # of what is sent now; None while it is being measured
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="section", id="leaving-out") as box:
+        with Vertical(classes="section page", id="leaving-out") as box:
             box.border_title = "Leave messages out"
             box.border_subtitle = "space changes, enter does so, esc leaves"
             yield Static("They stay in the chat. A reply goes and comes with its message.", id="leaving-about")
-            yield _List(id="leaving-list", compact=True)
+            yield _List(id="leaving-list")
             yield Static(id="leaving-news")
 
     def on_mount(self) -> None:

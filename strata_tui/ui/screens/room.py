@@ -17,6 +17,7 @@ from ...errors import UserError
 from ...room import Room
 from ..actions import Where, bindings
 from ..room_text import FORK, LARGER, LEAVE_OUT, Choice
+from ..widgets.rows import Rows
 from .list_screen import ListScreen
 
 
@@ -32,11 +33,11 @@ class RoomScreen(ListScreen[Choice | None]):
         self._choices: Sequence[Choice] = ()
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="section", id="room") as box:
+        with Vertical(classes="section page", id="room") as box:
             box.border_title = "Room in the context"
             box.border_subtitle = "enter or its number, esc leaves"
             yield Static("Measuring the chat …", id="room-situation")
-            yield OptionList(id="room-choices", compact=True)
+            yield Rows(id="room-choices")
             yield Static(id="room-news")
 
     def on_mount(self) -> None:

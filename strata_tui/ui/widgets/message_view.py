@@ -17,6 +17,7 @@ from ...text import clean, clean_line
 from .. import format as f
 from ..attachments import folded
 from ..chat import Turn
+from ..panel_parts import flow
 from .chunks import Chunks
 from .message_head import MessageHead
 from .thinking_view import ThinkingView
@@ -91,10 +92,10 @@ class MessageView(Vertical):
             return
         self._foot_text = text
         if self._foot is None:
-            self._foot = Static(Content(text), classes="message-foot")
+            self._foot = Static(_flowing(text, self._width), classes="message-foot")
             self.mount(self._foot)
         else:
-            self._foot.update(Content(text))
+            self._foot.update(_flowing(text, self._width))
             self._foot.display = bool(text)
         self._foot.set_class(self.turn.status is Status.ERROR, "-failed")
 
@@ -109,6 +110,8 @@ class MessageView(Vertical):
         self._width = width
         if self._thinking is not None and self._ready:
             self._thinking.lay_out(width)
+        if self._foot is not None:
+            self._foot.update(_flowing(self._foot_text, width))
         if self.turn.role is Role.USER or not self._ready:
             return
         if self._stream is not None:
@@ -127,6 +130,11 @@ class MessageView(Vertical):
         """Shows or hides the thinking."""
         if self._thinking is not None:
             self._thinking.fold(folded)
+
+
+def _flowing(text: str, width: int) -> Content:
+    """A foot in lines of which none parts a number from its unit."""
+    return Content("\n").join(flow(map(Content, text.split("  ")), "  ", width))
 
 
 def foot_text(turn: Turn) -> str:

@@ -21,6 +21,7 @@ _AT_ONCE = 6  # of the window: enough for a screen; the rest follows in steps, b
 _STEP_SECONDS = 0.02
 _MOST = 60  # more than this are cut back to WINDOW while the end is followed
 MAX_WIDTH = 105  # of a message, in cells
+_QUIET = 8  # times that it settles until what was folded out has its place
 _SIDES = 3  # of these, what is beside its text: the bar and the padding
 _FOUND_SECONDS = 3.0  # how long a message that was gone to is marked
 
@@ -47,6 +48,8 @@ class MessageWindow(VerticalScroll):
         self._changing = asyncio.Lock()  # one change of what is mounted at a time
         self._above = 0  # lines that were mounted above since the chat was shown
         self._seen = 0  # height of the text, without those, when its end was last shown
+        self._settled = 0  # the height when it was looked at last
+        self._quiet = 0  # so many more times what has grown is not new
         self._unseen = (0, 0)
         self._width = 0
         self._reflow: Timer | None = None
@@ -264,16 +267,15 @@ class MessageWindow(VerticalScroll):
 
     def no_news(self) -> None:
         """Call before something is folded or unfolded: lines that come of that are not new."""
-        height = self.virtual_size.height
-
-        def count() -> None:
-            self._seen += self.virtual_size.height - height
-
-        self.call_after_refresh(count)
+        self._quiet = _QUIET
 
     def settle(self) -> None:
         """Call after changes and from a timer: tells how much there is below what is shown."""
         height = self.virtual_size.height - self._above
+        if self._quiet:
+            self._quiet -= 1
+            self._seen += height - self._settled
+        self._settled = height
         if self.is_vertical_scroll_end:
             self._seen = height
         if self._apart:

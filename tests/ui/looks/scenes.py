@@ -14,6 +14,7 @@ from strata_tui.engine.events import EngineState, LoadProgress
 from strata_tui.ui.app import StrataApp
 from strata_tui.ui.attachments import attachment
 from strata_tui.ui.screens.chat import ChatScreen
+from strata_tui.ui.screens.leaving_out import LeavingOutScreen
 from strata_tui.ui.screens.options import OptionsScreen
 from strata_tui.ui.screens.search import SearchScreen
 from strata_tui.ui.widgets.load_bar import LoadBar
@@ -242,6 +243,21 @@ async def _pressed(stage: Stage) -> None:
 
 page("keys", "keys", "", _pressed)
 page("plan", "plan")
+
+
+async def _measured(stage: Stage) -> None:
+    await stage.until(lambda: getattr(stage.app.screen, "found", None))
+
+
+async def _leaving(stage: Stage) -> None:
+    await _measured(stage)
+    await stage.press("3")
+    await stage.until(lambda: isinstance(stage.app.screen, LeavingOutScreen))
+    await stage.pilot.pause(0.3)
+
+
+page("room", "make_room", "", _measured)
+page("leaving_out", "make_room", "", _leaving)
 page("log", "log")
 
 
