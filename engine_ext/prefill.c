@@ -1,7 +1,6 @@
 // Pre-fill: slots are filled at the start with the hottest experts of the usage profile, several threads filling
 // stage buffers while copies run.
 #include <stdlib.h>
-#include <time.h>
 
 #include "tier.h"
 
@@ -138,8 +137,7 @@ int64_t st_refill(struct st_tier * t, int64_t n) {
 double st_fill_rate(struct st_tier * t, int n) {
     uint64_t bytes = 0;
     int open = 0;
-    struct timespec a, b;
-    clock_gettime(CLOCK_MONOTONIC, &a);
+    const uint64_t begun = st_now_ns();
     for (int i = 0; i < n || open > 0;) {
         const int buffer = i < n ? st_stage_try_claim(&t->pool) : -1;
         if (buffer >= 0 && buffer < t->n_jobs) {  // a job of its own for each buffer
@@ -164,6 +162,5 @@ double st_fill_rate(struct st_tier * t, int n) {
         bytes += t->classes[job->class_index].blob_bytes;
         open--;
     }
-    clock_gettime(CLOCK_MONOTONIC, &b);
-    return (double) bytes / ((double) (b.tv_sec - a.tv_sec) + 1e-9 * (double) (b.tv_nsec - a.tv_nsec));
+    return (double) bytes / (1e-9 * (double) (st_now_ns() - begun));
 }

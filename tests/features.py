@@ -255,7 +255,7 @@ FEATURES: dict[str, tuple[Feature, ...]] = {
         Feature(
             "keys and copy over SSH and tmux",
             (
-                "ui/test_tmux_keys.py::test_every_default_key_arrives_and_means_its_action",
+                "ui/test_tmux_keys.py::test_every_default_key_does_what_its_action_says",
                 "term/test_clipboard.py::test_in_tmux_its_buffer_is_filled",
                 "term/test_clipboard.py::test_over_ssh_the_far_desktop_is_not_used",
             ),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
 from typing import TextIO
 
+from ..term.signals import wait_readable
 from ..text import clean
 
 CONTINUED, BLOCK = "\\", '"""'
@@ -20,6 +22,7 @@ class Lines:
         self._source = source
         self._out = out
         self._asks = source.isatty()
+        self._read_ahead = b""  # from a person's terminal, behind the end of a line
         self._last = "\n"  # the character written last
 
     def say(self, text: str) -> None:
@@ -70,10 +73,22 @@ class Lines:
         if self._asks and prompt:
             self._out.write(prompt)
             self._out.flush()
-        line = self._source.readline()
+        line = self._typed() if self._asks else self._source.readline()
         if not line:
             return None
         return line.removesuffix("\n").removesuffix("\r")
+
+    def _typed(self) -> str:
+        """A line as readline gives it, but no ctrl+c is lost on the way into the read."""
+        data, self._read_ahead = self._read_ahead, b""
+        while b"\n" not in data:
+            wait_readable(self._source.fileno())
+            more = os.read(self._source.fileno(), 65536)
+            if not more:
+                break
+            data += more
+        line, end, self._read_ahead = data.partition(b"\n")
+        return (line + end).decode(self._source.encoding, "replace")
 
 
 class Steps:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import select
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
@@ -47,3 +49,24 @@ def interrupts() -> Iterator[Callable[[], bool]]:
         yield lambda: count > 0
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def wait_readable(fd: int) -> None:
+    """Waits until there is something to read, or the end of it. Main thread only.
+
+    Python runs a signal's handler between its own instructions. A signal that comes just before the system call
+    that waits, or that the system gives to another thread, is not handled until that call ends; so signals end this
+    wait, too, by a pipe. What the handler raises is raised here.
+    """
+    reading, writing = os.pipe()
+    try:
+        os.set_blocking(writing, False)
+        before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        try:
+            while fd not in select.select([fd, reading], [], [])[0]:
+                os.read(reading, 4096)
+        finally:
+            signal.set_wakeup_fd(before)
+    finally:
+        os.close(reading)
+        os.close(writing)

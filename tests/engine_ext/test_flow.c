@@ -12,7 +12,7 @@
 // The next layer is to pick what is (or is about to be) in this slot. Returns its group.
 static const struct st_group * want(int k, int32_t slot, bool alone) {
     const int32_t held        = w.classes[k].residency.key_of[slot];
-    const int32_t key         = held < 0 ? 0 : held;  // an empty slot, as a window may leave: any will do
+    const int32_t key         = held < 0 ? 0 : held;  // lent meanwhile, and empty since its copy back failed: any will do
     const struct st_group * g = &w.groups[w.key_group[k][key]];
     w.wanted = key - g->first_key;
     w.alone  = alone;

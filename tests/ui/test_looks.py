@@ -18,6 +18,7 @@ from strata_tui.ui.help_text import help_text
 from strata_tui.ui.history import RateHistory
 from strata_tui.ui.panel_parts import join_columns
 from strata_tui.ui.panel_text import memory_rows, panel_sections
+from strata_tui.ui.panels import CHATS
 from strata_tui.ui.themes import TERMINAL_THEME
 from strata_tui.ui.widgets.chats_panel import ChatFilter, ChatList
 from strata_tui.ui.widgets.engine_panel import EnginePanel
@@ -182,6 +183,19 @@ async def test_a_filter_goes_with_the_list(start: Start) -> None:
         await run.pilot.press("t", "w", "enter", "enter")
         await run.until(lambda: run.screen.chat.title == "two" and not run.screen.chats.display)
         assert run.screen.query_one(ChatFilter).value == ""
+
+
+async def test_a_blur_from_before_a_list_was_opened_does_not_close_it(start: Start) -> None:
+    async with start(load=False, size=(80, 24)) as run:
+        run.screen.panels.toggle(CHATS)
+        run.screen.chats.on_descendant_blur()
+        await run.pilot.pause()
+        assert run.screen.chats.display
+        run.screen.chats.focus_list()
+        await run.until(lambda: run.screen.chats.has_focus_within)
+        await run.pilot.pause()
+        run.screen.prompt.focus()
+        await run.until(lambda: not run.screen.chats.display)
 
 
 # Without colour, and in the terminal's own

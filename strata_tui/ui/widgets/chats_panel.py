@@ -74,6 +74,7 @@ class ChatsPanel(Vertical):
         self._width = 0
         self._shown: int | None = None
         self._busy: int | None = None
+        self._entered = False  # it had the focus while it was over the chat
 
     def compose(self) -> ComposeResult:
         yield ChatFilter(id="chat-filter", placeholder="f: filter by title", compact=True)
@@ -94,14 +95,20 @@ class ChatsPanel(Vertical):
             self._width = room
             self._fill()
 
+    def on_descendant_focus(self) -> None:
+        self._entered = self.has_class("-over")
+
     def on_descendant_blur(self) -> None:
         self.call_after_refresh(self._check_focus)
 
     def _check_focus(self) -> None:
-        if not self.has_focus_within:
-            self._highlight(self._shown)
-        if self.has_class("-over") and self.screen.focused is not None and not self.has_focus_within:
+        if self.has_focus_within or self.screen.focused is None:
+            return
+        self._highlight(self._shown)
+        # The blur may be one from before the panel was opened, handled late: it has not been left by that.
+        if self._entered and self.has_class("-over"):
             self.post_message(self.Left())
+        self._entered = False
 
     @on(ChatFilter.Changed)
     def _filtered(self, event: ChatFilter.Changed) -> None:
