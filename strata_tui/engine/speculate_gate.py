@@ -5,7 +5,9 @@ hit rate. Acceptance: by kind of draft and its confidence, so that an overconfid
 A window of k drafts is worth 1 + a1 + a1 a2 + ... tokens for c(k + 1) + the drafts' time; plain decoding one
 token for c(1). Each drafter has an account of time: what its drafts save is paid in, what they cost is taken out, and
 LOSS of all the time that goes by is paid in, too. At nothing left it is off, until there is enough for another try:
-a change for the better is noticed, and a drafter that never pays costs no more than that share.
+a change for the better is noticed, and a drafter that never pays costs no more than that share. Some of what a try
+costs is not seen in it or right behind it (experts that it drove out of the slots are missed later), so after each
+that failed the share is halved, down to LEAST, until drafts pay again.
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-LOSS = 0.01  # share of the time that a drafter may cost on balance
-_FIRST, _AGAIN, _MOST = 2.0, 0.5, 2.0  # in an account: at first, for another try, at most; in plain tokens' time
-_DEBT = 6.0  # ... and at least
+LOSS, LEAST = 0.01, 0.0025  # share of the time that a drafter may cost on balance: at first, and after failed tries
+# In an account, in plain tokens' time: at first, for another try, and at most by the share;
+_FIRST, _AGAIN, _MOST = 2.0, 0.5, 2.0
+_SAVED, _DEBT = 8.0, 6.0  # at most by what drafts saved, and at least
 _OUTLIER = 1.5  # times what is usual: more is not laid to a drafter's charge (nor a plain token's to its credit)
 _BEHIND = 5.0  # ... but a plain token right behind a draft or window may cost that much: graphs are built anew for it
 _RECENT = 9  # measurements of one kind that count
@@ -57,14 +60,19 @@ class Account:
 
     balance: float
     blocked: bool = False
+    share: float = LOSS
 
     def add(self, saved: float, spent: float, plain: float) -> None:
         """A round that took `spent`, of which its drafts `saved` some, or cost some; `plain`: c(1)."""
-        self.balance = max(min(self.balance + saved + LOSS * spent, _MOST * plain), -_DEBT * plain)
+        income = self.share * spent if self.balance < _MOST * plain else 0.0  # only savings are saved up
+        self.balance = max(min(self.balance + saved + income, _SAVED * plain), -_DEBT * plain)
         if self.balance < 0:
+            self.share = self.share if self.blocked else max(LEAST, self.share / 2)
             self.blocked = True
         elif self.balance >= _AGAIN * plain:
             self.blocked = False
+        if saved > 0 and self.balance >= _MOST * plain:
+            self.share = LOSS
 
 
 Key = tuple[str, int, int]  # drafter, position (0: the first draft), confidence
