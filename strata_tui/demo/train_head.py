@@ -183,7 +183,7 @@ def load_text(path: Path) -> Tokens:
     return found
 
 
-def write(source: Path, device: str, args: argparse.Namespace) -> tuple[Any, Any]:
+def write(source: Path, devices: Sequence[str], args: argparse.Namespace) -> tuple[Any, Any]:
     """Conversations and their states, of several writers beside each other: while one computes, others choose."""
     at_once = [args.talks // args.writers] * args.writers
     threads = max(1, args.threads // args.writers)
@@ -191,6 +191,7 @@ def write(source: Path, device: str, args: argparse.Namespace) -> tuple[Any, Any
 
     def written(i: int) -> list[tuple[Any, Any]]:
         seed = args.seed * args.writers + i
+        device = devices[i % len(devices)]
         writer = Writer(source, device, talks=at_once[i], length=args.length, threads=threads, seed=seed)
         try:
             return list(writer.write(enough))
@@ -209,7 +210,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     p.add_argument("--out", type=Path, default=Path(str(files(__package__) / DATA)))
     p.add_argument("--text", type=Path, help="train on this text (from --keep-text) instead of writing one")
     p.add_argument("--keep-text", type=Path, help="where the text goes, 2 bytes a token")
-    p.add_argument("--gpu", type=int, help="CUDA device (default: most free memory; -1: CPU)")
+    p.add_argument(
+        "--gpu",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="CUDA devices, the first of which trains (default: the one with most free memory; -1: CPU)",
+    )
     p.add_argument("--talks", type=int, default=1024, help="conversations written at once")
     p.add_argument("--writers", type=int, default=4, help="that share them, at most 256 each (default: 4)")
     p.add_argument("--length", type=int, default=768, help="tokens of a conversation")
@@ -227,7 +234,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     from .source import source_model
 
     begun = time.monotonic()
-    device, source, demo = native.pick_device(args.gpu), source_model(), ensure_demo_model()
+    devices = [native.pick_device(n) for n in args.gpu or [None]]
+    device, source, demo = devices[0], source_model(), ensure_demo_model()
 
     def say(text: str) -> None:
         print(f"{time.monotonic() - begun:6.1f} s  {text}", flush=True)
@@ -236,8 +244,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         tokens = load_text(args.text)
         states = np.stack(final_states(demo, device, list(tokens), args.threads))
     else:
-        tokens, states = write(source, device, args)
-    say(f"{len(tokens)} conversations, {tokens.size:,} tokens, and their states, on {device}")
+        tokens, states = write(source, devices, args)
+    say(f"{len(tokens)} conversations, {tokens.size:,} tokens, and their states, on {', '.join(devices)}")
     if len(tokens) < 2:
         print("Too little text: give it more --minutes, or shorter conversations.", file=sys.stderr)
         return 1

@@ -166,7 +166,7 @@ def test_the_whole_recipe_and_a_demo_model_with_its_head(
     size = (
         "--talks 4 --writers 2 --length 48 --tokens 144 --batch 1 --piece 16 --steps 2 --measure 1 --threads 1".split()
     )
-    assert train_head.main(["--gpu", "-1", "--out", str(out), "--keep-text", str(kept), *size]) == 0
+    assert train_head.main(["--gpu", "-1", "-1", "--out", str(out), "--keep-text", str(kept), *size]) == 0
     assert [len(talk) for talk in train_head.load_text(kept)] == [48] * 4
     raw = out.read_bytes()
     assert len(raw) < 8 << 20
