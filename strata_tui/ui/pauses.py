@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import time
+from collections.abc import Callable
 
+QUIET_SECONDS = 1.0  # without a key
 _OFTEN = (1000, 20, 100)  # of young objects as ever; of all, hardly ever while a reply is written
 
 
@@ -19,6 +22,29 @@ def resume() -> None:
     gc.enable()
 
 
-def tidy() -> None:
-    """A reply has ended, or another chat is shown: now is the time."""
-    gc.collect()
+class Tidying:
+    """Collects what replies left behind once nobody types. `later`: calls a function after some seconds."""
+
+    def __init__(self, later: Callable[[float, Callable[[], None]], object], busy: Callable[[], bool]) -> None:
+        self._later, self._busy = later, busy
+        self._typed = 0.0  # when
+        self._waits = False
+
+    def typed(self) -> None:
+        """A key was pressed."""
+        self._typed = time.monotonic()
+
+    def ask(self) -> None:
+        """A reply has ended: at the next pause in the typing, unless another reply begins, whose end will do."""
+        if not self._waits:
+            self._waits = True
+            self._later(QUIET_SECONDS, self._look)
+
+    def _look(self) -> None:
+        self._waits = False
+        if self._busy():
+            return
+        if time.monotonic() - self._typed < QUIET_SECONDS:
+            self.ask()
+        else:
+            gc.collect()

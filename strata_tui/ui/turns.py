@@ -12,7 +12,6 @@ from ..engine.events import FinishReason, ReplyDone, Sampling
 from ..errors import UserError
 from ..sessions.rows import Role, Status
 from . import format as f
-from . import pauses
 from .actions import as_message
 from .chat import Chat, RunningReply, Turn
 from .queue import Queue, Queued
@@ -162,7 +161,7 @@ class Turns:
             transcript.settle()
         screen.sample_now()
         await screen.commands.chats.refresh()
-        pauses.tidy()
+        screen.tidying.ask()
         self._offer_room()
         self.go_ahead()
 

@@ -48,6 +48,7 @@ from ..loader import Loader
 from ..making_room import MakingRoom
 from ..options import Options, thinking_text
 from ..panels import CHATS, ENGINE, Panels
+from ..pauses import Tidying
 from ..replies import CHECKPOINT_SECONDS, Replies
 from ..shelf import Shelf
 from ..status_text import Activity
@@ -119,6 +120,7 @@ class ChatScreen(Screen[None]):
         self.replies = Replies(engine, store)
         self.turns = Turns(self)
         self.room = MakingRoom(self)
+        self.tidying = Tidying(self.set_timer, lambda: self.turns.busy)
         self.panels = Panels({ENGINE: options.settings.panel, CHATS: options.settings.sidebar}, self._show_panels)
         self.commands = Commands(self, options.engine.modes)
         self.completer = Completer(self, self.commands.sources)
@@ -232,6 +234,7 @@ class ChatScreen(Screen[None]):
 
     @on(Prompt.Changed)
     def _typed(self) -> None:
+        self.tidying.typed()
         self.commands.disarm()
         self.completer.update()
         self._draft_later()
