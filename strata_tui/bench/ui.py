@@ -254,6 +254,8 @@ def engine(args: argparse.Namespace) -> Iterator[Row]:
         share = _idle_share(terminal, args.idle)
         echoes = _type_while_writing(terminal)
         report = terminal.quit()
+    if not 0 < report["reply_tokens"] <= args.engine_tokens:
+        raise AssertionError(f"a reply of {report['reply_tokens']} tokens, {args.engine_tokens} at most were asked for")
     yield Row("idle with the panel and a model", share, "% of a core", 1.5, f"{args.idle:g} s, probe included")
     what = f"{report['reply_tokens']} tokens of a model, {report['decode_rate']:.0f}/s"
     yield from _lag(what, report, (25.0, None))

@@ -51,7 +51,7 @@ class Report:
 def main() -> int:
     """Runs the screen until it is quit."""
     spec = Spec(**json.loads(sys.argv[1]))
-    from ..config import ChatOptions, Settings
+    from ..config import ChatOptions, Given
     from ..engine.engine import Engine
     from ..engine.events import ReplyDone, TextDelta
     from ..engine.options import EngineOptions
@@ -88,8 +88,15 @@ def main() -> int:
     if spec.asked:
         _answer(engine, model, spec, report)
         return _tell(report, spec)
-    settings = Settings(temperature=0.0, max_tokens=None if spec.text else spec.tokens)
-    chat = ChatOptions(settings, options, model, store=folder / "chats.sqlite3", settings_file=folder / "settings.toml")
+    given = Given(flags={"temperature": 0.0} | ({} if spec.text else {"max_tokens": spec.tokens}))
+    chat = ChatOptions(
+        given.settings,
+        options,
+        model,
+        store=folder / "chats.sqlite3",
+        settings_file=folder / "settings.toml",
+        given=given,
+    )
     problems: deque[Exception] = deque()
     with Store(chat.store, on_error=problems.append) as store:
         app = ProbedApp(chat, engine, store, problems)
