@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .reply import Reply
 
 PERIOD = 0.3  # seconds between snapshots
+_AT_REST = 3  # ... times this while nothing runs
 
 
 class Monitor:
@@ -111,7 +112,13 @@ class Monitor:
                 self.snapshot = replace(snapshot, state=self._state, modes=self._modes, queued=self._queued)
 
     def _run(self) -> None:
+        waited = 0
         while not self._stop.wait(PERIOD):
+            waited += 1
+            at_rest = self._state in (EngineState.EMPTY, EngineState.IDLE, EngineState.FAILED)
+            if at_rest and waited < _AT_REST:
+                continue
+            waited = 0
             try:
                 self.publish()
             except Exception:  # the next one may work; the worker does not depend on this thread

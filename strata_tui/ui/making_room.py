@@ -41,7 +41,13 @@ class MakingRoom:
         question = self._screen.engine.measure(messages, texts=texts, thinking=thinking)
         answer: asyncio.Future[Measured] = asyncio.get_running_loop().create_future()
         self._waiting[question] = answer
+        self._screen.pace()
         return await answer
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the engine is measuring."""
+        return bool(self._waiting)
 
     # The ways
 

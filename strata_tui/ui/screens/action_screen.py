@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from textual.screen import ModalScreen
@@ -25,6 +26,15 @@ class ActionScreen(ModalScreen[R], Generic[R]):
                 await waiting
         except UserError as error:
             self.tell(str(error), error=True)
+
+    @property
+    def gone(self) -> bool:
+        """Whether it is closed. Its widgets may be gone then, so what waited for something else asks this first."""
+        return self not in self.app.screen_stack
+
+    def draw_soon(self, draw: Callable[[], object]) -> None:
+        """Calls `draw` after the next refresh, when sizes are known."""
+        self.call_after_refresh(lambda: None if self.gone else draw())
 
     def tell(self, text: str, error: bool = False) -> None:
         """Shows one sentence."""

@@ -50,6 +50,8 @@ class BinScreen(ListScreen[None]):
 
     async def _fill(self) -> None:
         found = await self._chats.deleted()
+        if self.gone:
+            return
         chats = self.query_one(OptionList)
         place = chats.highlighted or 0
         chats.clear_options()
@@ -95,7 +97,8 @@ class BinScreen(ListScreen[None]):
         try:
             await work
         except UserError as error:
-            self.tell(str(error), error=True)
+            if not self.gone:
+                self.tell(str(error), error=True)
 
     def _asked(self, what: str, question: str) -> bool:
         """Whether the key was pressed once before; else the question is shown."""

@@ -17,6 +17,7 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.events import Click, Resize
 from textual.screen import Screen
+from textual.timer import Timer
 from textual.widgets import Static
 
 from ...config import ChatOptions
@@ -89,7 +90,7 @@ _WIDGETS = (
     "too_small",
 )
 _STYLES: list[str | PurePath] = ["chat.tcss", *(f"../widgets/{name}.tcss" for name in _WIDGETS)]
-_DRAIN_SECONDS = 1 / 15
+_DRAIN_SECONDS = 1 / 15  # while a reply or a load runs; with the samples while nothing does
 _SAMPLE_SECONDS = 0.5  # while a reply runs; half as often while nothing does
 
 
@@ -127,6 +128,7 @@ class ChatScreen(Screen[None]):
         self.plan: tuple[PlanLine, ...] = ()
         self.snapshot = Snapshot()
         self._samples = 0
+        self._drains: Timer | None = None
         self._draft_waits = False  # what is typed will be stored
         self._resume = options.resume
         self.before_exit: Callable[[], object] = lambda: None
@@ -159,7 +161,7 @@ class ChatScreen(Screen[None]):
     async def on_mount(self) -> None:
         self.prompt.focus()
         self.engine_panel.border_subtitle = " ".join(f"{key_name(key)} hides" for key in self.keymap.of("engine")[:1])
-        self.set_interval(_DRAIN_SECONDS, self.drain)
+        self._drains = self.set_interval(_DRAIN_SECONDS, self.drain)
         self.set_interval(_SAMPLE_SECONDS, self._sample)
         self.show_title()
         self.show_welcome()
@@ -317,6 +319,12 @@ class ChatScreen(Screen[None]):
 
     # What the engine says
 
+    def pace(self) -> None:
+        """The engine is listened to often while it has something to say; to be called when that begins."""
+        if self._drains is not None:
+            expected = self.replies.busy or self.loader.loading or self.room.waiting
+            (self._drains.resume if expected else self._drains.pause)()
+
     def drain(self) -> None:
         """Takes what the engine has said since."""
         told = [self._told.popleft() for _ in range(len(self._told))]
@@ -380,12 +388,14 @@ class ChatScreen(Screen[None]):
     # Numbers
 
     def _sample(self) -> None:
+        self.drain()
         self._samples += 1
         if self.replies.running is not None or self._samples % 2 == 0:
             self.sample_now()
 
     def sample_now(self) -> None:
         """Reads the engine's last snapshot and shows it."""
+        self.pace()
         self.snapshot = self.engine.snapshot()
         if self.snapshot.reply is not None:
             self.replies.count_thinking(self.snapshot.reply.thinking_tokens)

@@ -59,7 +59,7 @@ class LeavingOutScreen(ListScreen[frozenset[int] | None]):
         self._count()
 
     def on_resize(self) -> None:
-        self.call_after_refresh(self._fill)
+        self.draw_soon(self._fill)
 
     # Actions
 
@@ -124,7 +124,10 @@ class LeavingOutScreen(ListScreen[frozenset[int] | None]):
         try:
             tokens = await tokens_without(self._room.asked, out, self._measure)
         except UserError as error:
-            self.tell(str(error), error=True)
+            if not self.gone:
+                self.tell(str(error), error=True)
+            return
+        if self.gone:
             return
         self._tokens = tokens
         left = self._room.context - tokens

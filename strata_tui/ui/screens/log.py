@@ -99,15 +99,19 @@ class LogScreen(ActionScreen[None]):
     # Inside
 
     async def _read(self) -> None:
+        if self.gone:
+            return
         if self._path is None:
             self.tell("The engine keeps no log here.")
             return
         try:
             self._lines = await asyncio.to_thread(read_log, self._path)
         except UserError as error:
-            self.tell(str(error), error=True)
-            return
-        self._fill()
+            if not self.gone:
+                self.tell(str(error), error=True)
+        else:
+            if not self.gone:
+                self._fill()
 
     def _fill(self) -> None:
         box = self.query_one("#log")

@@ -61,7 +61,7 @@ class ModelsScreen(ActionScreen[Path | None]):
         self._stop.set()
 
     def on_resize(self) -> None:
-        self.call_after_refresh(self._fill)
+        self.draw_soon(self._fill)
 
     # Actions
 
@@ -103,6 +103,8 @@ class ModelsScreen(ActionScreen[Path | None]):
         try:
             while not self._stop.is_set():
                 some, more = await asyncio.to_thread(_some, found)
+                if self.gone:
+                    return
                 self._found += some
                 self._fill()
                 if not more:

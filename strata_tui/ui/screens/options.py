@@ -54,7 +54,7 @@ class OptionsScreen(ListScreen[None]):
         self.query_one(_List).focus()
 
     def on_resize(self) -> None:
-        self.call_after_refresh(self._fill)
+        self.draw_soon(self._fill)
 
     @property
     def chosen(self) -> Parameter:
@@ -118,8 +118,9 @@ class OptionsScreen(ListScreen[None]):
         except UserError as error:  # the input line stays open
             self.tell(str(error), error=True)
         else:
-            self.query_one(Input).display = False
-            self.query_one(_List).focus()
+            if not self.gone:
+                self.query_one(Input).display = False
+                self.query_one(_List).focus()
 
     async def _edited(self, text: str | None) -> None:
         if text is not None:
@@ -131,6 +132,8 @@ class OptionsScreen(ListScreen[None]):
     async def _put(self, value: object) -> None:
         name = self.chosen.name
         await self._options.put(self._scope, name, value)
+        if self.gone:
+            return
         now = self._options.value(name).value
         beaten = value is not None and now != value
         self.tell(f"{self._options.origin(name)} says otherwise, and counts more." if beaten else "")

@@ -45,8 +45,8 @@ class RoomScreen(ListScreen[Choice | None]):
 
     def fill(self, fits: bool, situation: str, choices: Sequence[Choice]) -> None:
         """Shows the ways; those that cannot be taken say why."""
-        if not self.is_attached:
-            return  # left meanwhile
+        if self.gone:
+            return
         self._choices = choices
         self.query_one("#room").border_title = "Room in the context" if fits else "The context is full"
         self.query_one("#room-situation", Static).update(Content(situation))
@@ -84,7 +84,7 @@ class RoomScreen(ListScreen[Choice | None]):
         self.dismiss(choice)
 
     def tell(self, text: str, error: bool = False) -> None:
-        if self.is_attached:
+        if not self.gone:
             news = self.query_one("#room-news", Static)
             news.display = bool(text)
             news.update(Content.styled(text, "$error" if error else "$secondary"))

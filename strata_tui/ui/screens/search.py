@@ -58,7 +58,7 @@ class SearchScreen(ActionScreen[tuple[str, Hit | None]]):
         self._search()
 
     def on_resize(self) -> None:
-        self.call_after_refresh(self._show)
+        self.draw_soon(self._show)
 
     @on(Input.Changed)
     def _typed(self) -> None:
@@ -74,10 +74,12 @@ class SearchScreen(ActionScreen[tuple[str, Hit | None]]):
             sought = terms_of(words)
             hits = await asyncio.to_thread(self._store.search, words)
         except UserError as error:
-            self._hits, text = (), str(error)
+            hits, text = (), str(error)
         else:
-            self._hits = hits
             text = _HINT if not sought else news_of(len(hits))
+        if self.gone:
+            return
+        self._hits = hits
         self.tell(text)
         self._found = words
         self._show()
@@ -112,7 +114,8 @@ class SearchScreen(ActionScreen[tuple[str, Hit | None]]):
     async def _submitted(self, event: Input.Submitted) -> None:
         if event.value != self._found:  # enter came before the search
             await self._find(event.value)
-        self._choose(self.query_one(OptionList).highlighted)
+        if not self.gone:
+            self._choose(self.query_one(OptionList).highlighted)
 
     @on(OptionList.OptionSelected)
     def _clicked(self, event: OptionList.OptionSelected) -> None:

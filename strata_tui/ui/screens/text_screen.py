@@ -34,7 +34,7 @@ class TextScreen(ActionScreen[None]):
             yield Static()
 
     def on_resize(self) -> None:
-        self.call_after_refresh(self._draw)
+        self.draw_soon(self._draw)
 
     def _draw(self) -> None:
         page = self.query_one("#page")
