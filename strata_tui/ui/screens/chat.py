@@ -69,6 +69,7 @@ from ..widgets.status_line import StatusLine
 from ..widgets.title_bar import TitleBar
 from ..widgets.too_small import MIN_HEIGHT, MIN_WIDTH, TooSmall
 from ..widgets.transcript import Transcript
+from .closable import Closable
 
 MEDIUM, WIDE, TALL = 100, 160, 30
 _WIDGETS = (
@@ -94,7 +95,7 @@ _DRAIN_SECONDS = 1 / 15  # while a reply or a load runs; with the samples while 
 _SAMPLE_SECONDS = 0.5  # while a reply runs; half as often while nothing does
 
 
-class ChatScreen(Screen[None]):
+class ChatScreen(Closable, Screen[None]):
     """Owns the shown chat and the running reply; actions are in Commands."""
 
     CSS_PATH = _STYLES
@@ -208,7 +209,7 @@ class ChatScreen(Screen[None]):
 
     def on_resize(self, event: Resize) -> None:
         self.panels.resized(event.size.width)
-        self.call_after_refresh(self.show_welcome)
+        self.draw_soon(self.show_welcome)
 
     def _show_panels(self) -> None:
         opened = False
