@@ -43,7 +43,7 @@ def budgets(plan: Plan, trunk: int, machine: Machine, options: EngineOptions) ->
         return 0, disk, "RAM unknown"
     taken = plan.mirror if machine.on_gpu else trunk + plan.kv + plan.compute + plan.arena + plan.ring
     left = max(0, available - taken)
-    return min(DEFAULT_RAM, left // SHARE), disk, f"{gib(DEFAULT_RAM)}, at most a quarter of what the plan leaves"
+    return min(DEFAULT_RAM, left // SHARE), disk, f"{gib(DEFAULT_RAM)}, or a quarter of what the plan leaves"
 
 
 def plan_line(ram_bytes: int, disk_bytes: int, why: str) -> PlanLine:

@@ -203,7 +203,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("room_fork", "A new chat with what fits", ("2",), where=Where.ROOM, palette=False),
     Action("room_leave", "Leave messages out", ("3",), where=Where.ROOM, palette=False),
     Action("leaving_change", "Leave it out, or send it", ("space", "x"), where=Where.LEAVING_OUT, palette=False),
-    Action("leaving_done", "Do so", ("enter",), where=Where.LEAVING_OUT, palette=False),
+    Action("leaving_done", "Confirm", ("enter",), where=Where.LEAVING_OUT, palette=False),
     Action("log_level", "Next level", ("f12", "l"), footer="level", where=Where.LOG, palette=False),
     Action("log_copy", "Copy what is shown, or the selection", ("y",), where=Where.LOG, palette=False),
     Action("log_up", "Up", ("up", "k"), where=Where.LOG, palette=False),

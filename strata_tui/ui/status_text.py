@@ -29,6 +29,7 @@ class Activity:
     seconds: float | None = None  # since the reply began
     loading: bool = False
     elsewhere: bool = False  # the running reply belongs to another chat
+    queued: bool = False  # a message waits in the shown chat: escape takes that back first
 
 
 def status_text(snapshot: Snapshot, activity: Activity, width: int, folded: bool) -> Content:
@@ -62,7 +63,7 @@ def _reading(prompt: PromptProgress, short: bool) -> str:
 
 def state_text(snapshot: Snapshot, activity: Activity, short: bool = False) -> Content:
     """What the engine does, in words; `short`: without the key that stops it, which the footer names, too."""
-    stops = "" if short else ", esc stops"
+    stops = "" if short or activity.queued else ", esc stops"
     state = snapshot.state
     style = _STATE_STYLE.get(state, "$muted")
     if activity.running:

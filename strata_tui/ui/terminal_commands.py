@@ -33,11 +33,7 @@ class TerminalCommands:
         """What a key does in the chat, by area."""
         keymap = self._screen.keymap
         found = [action for action in ACTIONS if key in keymap.of(action.id) and not action.where.over]
-        parts = []
-        for action in found:
-            place = "" if action.where is Where.CHAT else f" ({action.where.value[:1].lower()}{action.where.value[1:]})"
-            parts.append(f"{action.label}{place}")
-        return ", ".join(parts)
+        return "; ".join(a.label if a.where is Where.CHAT else f"{a.where.value}: {_lower(a.label)}" for a in found)
 
     def do_mouse(self, word: str) -> None:
         """Mouse reports on or off; without a word the other of the two."""
@@ -63,3 +59,7 @@ class TerminalCommands:
 
     def do_suspend(self, _: str) -> None:
         self._screen.app.action_suspend_process()
+
+
+def _lower(label: str) -> str:
+    return label[:1].lower() + label[1:]

@@ -140,8 +140,11 @@ async def test_keys_are_shown_as_they_arrive(start: Start) -> None:
         run.app.post_message(Key("shift+enter", None))
         await run.pilot.press("escape")
         shown = run.shown()
-        for part in ("f2", "Go to the chats", "types 'x'", "ctrl+q", "shift+enter", "Start a new line", "escape"):
+        for part in ("f2", "Go to the chats", "types 'x'", "ctrl+q", "shift+enter", "start a new line", "escape"):
             assert part in shown, part
+        attachments, transcript = run.screen.commands.meaning("x").split("; ")
+        assert attachments == "On the attachments (shift+tab from the prompt): remove it"
+        assert transcript == "In the transcript: leave it out, or send it again"
         assert not run.screen.leaving
         await run.pilot.press("a", "escape", "escape")
         assert run.app.screen is run.screen

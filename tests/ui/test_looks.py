@@ -235,6 +235,12 @@ async def test_what_is_chosen_can_be_told_without_colour(
         await run.pilot.press("escape", "ctrl+c", "alt+o")
         await run.until(lambda: run.app.screen is not run.screen)
         assert reversed_rows(run) == [row_of(run, "system prompt")]
+        await run.pilot.press("enter")
+        await run.until(lambda: any("^s keeps" in row for row in rows(run)))
+        assert row_of(run, " Keep ") not in reversed_rows(run), "the text has the focus"
+        await run.pilot.press("tab")
+        await run.until(lambda: reversed_rows(run) == [row_of(run, " Keep ")])
+        await run.pilot.press("escape")
         await run.pilot.press("escape", "ctrl+p")
         await run.until(lambda: any("Close what is on top" in row for row in rows(run)))
         await run.until(lambda: reversed_rows(run) == [row_of(run, "Close what is on top")])

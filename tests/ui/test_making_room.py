@@ -272,4 +272,4 @@ async def test_it_can_be_read_on_a_small_screen(start: Start) -> None:
             assert text in shown
         await run.pilot.press("3")
         await run.until(lambda: "left for a reply" in run.shown())
-        assert "enter does so" in run.shown() and "  1  not sent" in run.shown()
+        assert "enter confirms" in run.shown() and "  1  not sent" in run.shown()

@@ -41,12 +41,16 @@ async def test_a_chats_own_value_counts_and_is_kept(start: Start) -> None:
         await run.until(lambda: isinstance(run.app.screen, OptionsScreen))
         await run.pilot.press("enter", *"99", "enter")
         await run.until(lambda: "from 0 to 10" in str(screen(run).query_one("#options-news", Static).content))
+        news = str(screen(run).query_one("#options-news", Static).content)
+        assert news.startswith("! temperature"), "an error, told without colour"
         entry = screen(run).query_one(Input)
         assert entry.display and entry.value == "99"
+        assert "enter keeps, esc leaves" in run.shown() and "del takes back" not in run.shown()
         entry.value = "0.25"
         await run.pilot.press("enter")
         await run.until(lambda: run.screen.options.value("temperature").source is Source.CHAT)
         assert "0.25" in run.shown() and "this chat" in run.shown()
+        assert "enter changes, del takes back" in run.shown()
         await run.pilot.press("escape")
         await run.say("hello")
         await run.until(lambda: run.screen.chat.turns)

@@ -149,11 +149,11 @@ def test_load_text() -> None:
 
 
 def test_what_waits_is_a_line_each_and_says_how_to_take_it_back() -> None:
-    assert queued_text(["one"], 60).plain.split() == ["queued", "one", *"esc takes it back".split()]
+    assert queued_text(["one"], 60).plain.split() == ["queued:", "one", *"esc takes it back".split()]
     text = queued_text(["first\nmore", "words " * 30, "third", "fourth"], 70).plain
     lines = text.split("\n")
     assert len(lines) == 3 and all(len(line) <= 70 for line in lines)
-    assert lines[0] == " queued first more" and lines[2].endswith("4 wait, esc takes the last back")
+    assert lines[0] == " queued: first more" and lines[2].endswith("4 wait, esc takes the last back")
 
 
 def test_heads_fit_their_width() -> None:

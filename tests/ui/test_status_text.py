@@ -51,6 +51,8 @@ def test_beside_the_panel_it_is_about_the_reply() -> None:
     shown = status_text(LIVE, Activity(running=True, seconds=22.5), 120, folded=False).plain
     assert "412 tokens" in shown and "22.5 s" in shown and "esc stops" in shown
     assert "vram" not in shown
+    waiting = status_text(LIVE, Activity(running=True, queued=True), 120, folded=False).plain
+    assert waiting.endswith(" ■ generating ")  # escape takes the message back, as its line says
     reply = ReplyStats(prompt_tokens=1200, reused_tokens=1024, reply_tokens=5)
     assert "read 176 of 1 200" in status_text(replace(LIVE, reply=reply), Activity(), 120, folded=False).plain
     reading = replace(LIVE, reply=reply, state=EngineState.PROMPT)

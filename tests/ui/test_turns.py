@@ -203,10 +203,12 @@ async def test_messages_wait_for_the_reply_and_can_be_taken_back(start: Start, s
     async with start(settings=LONG, engine=slow_engine) as run:
         await run.say("a long answer please")
         await writing(run)
+        await run.until(lambda: "generating, esc stops" in run.shown())
         await run.say("second")
         await run.say("third")
         assert texts(run) == ["a long answer please"] and run.prompt.text == ""
-        assert "queued second" in run.shown() and "esc takes the last back" in run.shown()
+        assert "queued: second" in run.shown() and "esc takes the last back" in run.shown()
+        await run.until(lambda: "generating" in run.shown() and "esc stops" not in run.shown())
         run.store.flush()
         assert run.store.session(session_of(run)).draft == "second\n\nthird"  # a crash does not lose them
         await run.pilot.press("escape")

@@ -5,12 +5,18 @@ from __future__ import annotations
 import inspect
 from typing import Generic, TypeVar
 
+from textual.content import Content
 from textual.screen import ModalScreen
 
 from ...errors import UserError
 from .closable import Closable
 
 R = TypeVar("R")
+
+
+def sentence(text: str, error: bool, style: str = "") -> Content:
+    """What a page tells. An error is marked as everywhere else, for it must be told without colour, too."""
+    return Content.styled(f"! {text}", "$error") if error else Content.styled(text, style)
 
 
 class ActionScreen(Closable, ModalScreen[R], Generic[R]):

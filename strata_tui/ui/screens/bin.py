@@ -20,6 +20,7 @@ from ...sessions.rows import SessionInfo
 from ...text import clean_line
 from ..actions import Where, bindings
 from ..widgets.rows import Rows
+from .action_screen import sentence
 from .list_screen import ListScreen
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class BinScreen(ListScreen[None]):
         self.dismiss(None)
 
     def tell(self, text: str, error: bool = False) -> None:
-        self.query_one("#bin-news", Static).update(Content.styled(text, "$error" if error else ""))
+        self.query_one("#bin-news", Static).update(sentence(text, error))
 
 
 def _line(chat: SessionInfo, now: float) -> Content:

@@ -402,11 +402,11 @@ class ChatScreen(Closable, Screen[None]):
             self.replies.count_thinking(self.snapshot.reply.thinking_tokens)
         self.engine_panel.sample(self.snapshot)
         run = self.replies.running
-        activity = Activity(loading=self.loader.loading)
+        queued = self.queued.display
+        activity = Activity(loading=self.loader.loading, queued=queued)
         if run is not None:
-            activity = Activity(
-                True, run.stopping, run.prompt, time.monotonic() - run.started, elsewhere=run.chat is not self.chat
-            )
+            seconds, elsewhere = time.monotonic() - run.started, run.chat is not self.chat
+            activity = Activity(True, run.stopping, run.prompt, seconds, elsewhere=elsewhere, queued=queued)
         self.query_one("#status", StatusLine).show(self.snapshot, activity, not self.panels.is_beside(ENGINE))
 
     # The shown chat

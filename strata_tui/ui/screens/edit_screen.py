@@ -12,7 +12,7 @@ from textual.widgets import Button, Static, TextArea
 
 from ...term.editor import edit
 from ..actions import Where, bindings
-from .action_screen import ActionScreen
+from .action_screen import ActionScreen, sentence
 
 
 class EditScreen(ActionScreen[str | None]):
@@ -63,4 +63,4 @@ class EditScreen(ActionScreen[str | None]):
     def tell(self, text: str, error: bool = False) -> None:
         note = self.query_one("#edit-note", Static)
         note.display = bool(text)
-        note.update(Content.styled(text, "$error" if error else ""))
+        note.update(sentence(text, error))

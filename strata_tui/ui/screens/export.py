@@ -18,6 +18,7 @@ from ...sessions.rows import SessionInfo
 from ..actions import Where, bindings
 from ..export import Wish
 from ..widgets.rows import Rows
+from .action_screen import sentence
 from .list_screen import ListScreen
 
 _NAMES = {Form.MARKDOWN: "Markdown", Form.HTML: "HTML page", Form.JSON: "JSON, to read in again"}
@@ -79,4 +80,4 @@ class ExportScreen(ListScreen[Wish | None]):
         self._show()
 
     def tell(self, text: str, error: bool = False) -> None:
-        self.query_one("#export-path", Static).update(Content.styled(text, "$error" if error else ""))
+        self.query_one("#export-path", Static).update(sentence(text, error))

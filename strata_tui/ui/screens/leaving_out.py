@@ -19,6 +19,7 @@ from ...text import clean_line
 from .. import format as f
 from ..actions import Where, bindings
 from ..widgets.rows import Rows
+from .action_screen import sentence
 from .list_screen import ListScreen
 
 _OUT, _SENT, _FIXED = "not sent", "sent", "needed"
@@ -46,7 +47,7 @@ class LeavingOutScreen(ListScreen[frozenset[int] | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="section page", id="leaving-out") as box:
             box.border_title = "Leave messages out"
-            box.border_subtitle = "space changes, enter does so, esc leaves"
+            box.border_subtitle = "space changes, enter confirms, esc leaves"
             yield Static("They stay in the chat. A reply goes and comes with its message.", id="leaving-about")
             yield _List(id="leaving-list")
             yield Static(id="leaving-news")
@@ -140,4 +141,4 @@ class LeavingOutScreen(ListScreen[frozenset[int] | None]):
             self.tell(f"{text}, {f.count(left)} left for a reply.")
 
     def tell(self, text: str, error: bool = False) -> None:
-        self.query_one("#leaving-news", Static).update(Content.styled(text, "$error" if error else "$secondary"))
+        self.query_one("#leaving-news", Static).update(sentence(text, error, "$secondary"))

@@ -16,7 +16,7 @@ from textual.widgets import Static
 from ...errors import UserError
 from ..actions import Where, bindings
 from ..log_file import LEVELS, LogLine, at_least, read_log
-from .action_screen import ActionScreen
+from .action_screen import ActionScreen, sentence
 
 _SHOWN = 1000  # lines
 _AGAIN_SECONDS = 1.0
@@ -127,4 +127,4 @@ class LogScreen(ActionScreen[None]):
     def tell(self, text: str, error: bool = False) -> None:
         news = self.query_one("#log-news", Static)
         news.display = bool(text)
-        news.update(Content.styled(text, "$error" if error else "$secondary"))
+        news.update(sentence(text, error, "$secondary"))

@@ -21,7 +21,7 @@ from ..actions import Where, bindings
 from ..model_text import model_details, model_line
 from ..shelf import Shelf, Shelved, same_file
 from ..widgets.rows import Rows
-from .action_screen import ActionScreen
+from .action_screen import ActionScreen, sentence
 
 _BATCH_SECONDS = 0.2  # how long a thread looks before what it found is shown
 
@@ -181,7 +181,7 @@ class ModelsScreen(ActionScreen[Path | None]):
         self.tell(text)
 
     def tell(self, text: str, error: bool = False) -> None:
-        self.query_one("#models-news", Static).update(Content.styled(text, "$error" if error else "$secondary"))
+        self.query_one("#models-news", Static).update(sentence(text, error, "$secondary"))
 
 
 def _some(found: Iterator[Shelved]) -> tuple[list[Shelved], bool]:

@@ -17,10 +17,12 @@ from ...parameters import PARAMETERS, Parameter, Scope, shown, typed_value
 from ..actions import Where, bindings
 from ..options import Options
 from ..widgets.rows import Rows
+from .action_screen import sentence
 from .edit_screen import EditScreen
 from .list_screen import ListScreen
 
 _SCOPES = tuple(Scope)
+_KEYS, _ENTRY_KEYS = "enter changes, del takes back, ←/→ chat, model, all", "enter keeps, esc leaves"
 _LABEL, _VALUE, _ORIGIN = 19, 26, 18  # cells of the columns; the value gives way to what is beside it
 
 
@@ -75,8 +77,7 @@ class OptionsScreen(ListScreen[None]):
         entry = self.query_one(Input)
         entry.value = "" if own is None else shown(own)
         entry.placeholder = f"{parameter.label} {self._scope.words}: {parameter.allowed}"
-        entry.display = True
-        entry.focus()
+        self._ask(True)
 
     async def do_options_take_back(self) -> None:
         """What is set for the scope goes; the next layer counts again."""
@@ -119,8 +120,7 @@ class OptionsScreen(ListScreen[None]):
             self.tell(str(error), error=True)
         else:
             if not self.gone:
-                self.query_one(Input).display = False
-                self.query_one(_List).focus()
+                self._ask(False)
 
     async def _edited(self, text: str | None) -> None:
         if text is not None:
@@ -140,14 +140,20 @@ class OptionsScreen(ListScreen[None]):
         self._fill()
 
     def _close_input(self) -> None:
-        self.query_one(Input).display = False
-        self.query_one(_List).focus()
+        self._ask(False)
         self.tell("")
+
+    def _ask(self, asked: bool) -> None:
+        """Shows the input line, or the list alone; the border names the keys of what has the focus."""
+        entry = self.query_one(Input)
+        entry.display = asked
+        self.query_one("#options").border_subtitle = _ENTRY_KEYS if asked else _KEYS
+        (entry if asked else self.query_one(_List)).focus()
 
     def _fill(self, chosen: int | None = None) -> None:
         box, rows = self.query_one("#options"), self.query_one(_List)
         box.border_title = f"Options {self._scope.words}"
-        box.border_subtitle = "enter changes, del takes back, ←/→ chat, model, all"
+        box.border_subtitle = _ENTRY_KEYS if self.query_one(Input).display else _KEYS
         chosen = (rows.highlighted or 0) if chosen is None else chosen
         room = rows.scrollable_content_region.width or _LABEL + _VALUE + _ORIGIN
         cells = max(8, min(_VALUE, room - _LABEL - 2 - _ORIGIN))
@@ -185,4 +191,4 @@ class OptionsScreen(ListScreen[None]):
     def tell(self, text: str, error: bool = False) -> None:
         news = self.query_one("#options-news", Static)
         news.display = bool(text)
-        news.update(Content.styled(text, "$error" if error else ""))
+        news.update(sentence(text, error))

@@ -18,6 +18,7 @@ from ...room import Room
 from ..actions import Where, bindings
 from ..room_text import FORK, LARGER, LEAVE_OUT, Choice
 from ..widgets.rows import Rows
+from .action_screen import sentence
 from .list_screen import ListScreen
 
 
@@ -87,7 +88,7 @@ class RoomScreen(ListScreen[Choice | None]):
         if not self.gone:
             news = self.query_one("#room-news", Static)
             news.display = bool(text)
-            news.update(Content.styled(text, "$error" if error else "$secondary"))
+            news.update(sentence(text, error, "$secondary"))
 
 
 def _line(number: int, choice: Choice) -> Content:

@@ -24,7 +24,7 @@ from ...sessions.store import Store
 from ...text import clean_line
 from ..actions import Where, bindings
 from ..widgets.rows import Rows
-from .action_screen import ActionScreen
+from .action_screen import ActionScreen, sentence
 
 _WAIT_SECONDS = 0.12  # after a key before the search begins
 _HINT = 'Beginnings of words count; "..." keeps words together.'
@@ -131,7 +131,7 @@ class SearchScreen(ActionScreen[tuple[str, Hit | None]]):
         self.dismiss((self.query_one(Input).value, None))
 
     def tell(self, text: str, error: bool = False) -> None:
-        self.query_one("#search-news", Static).update(Content.styled(text, "$error" if error else ""))
+        self.query_one("#search-news", Static).update(sentence(text, error))
 
 
 def news_of(found: int) -> str:

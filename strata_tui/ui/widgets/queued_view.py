@@ -42,7 +42,7 @@ def queued_text(texts: Sequence[str], width: int) -> Content:
     for number, text in enumerate(shown):
         last = number == len(shown) - 1
         room = max(1, width - 10 - (len(hint) + 2 if last else 0))
-        line = Content.assemble((" queued ", "$accent"), Content(text).truncate(room, ellipsis=True))
+        line = Content.assemble((" queued: ", "$accent"), Content(text).truncate(room, ellipsis=True))
         if last:
             line = Content.assemble(line, " " * max(2, width - line.cell_length - len(hint) - 1), (hint, "$secondary"))
         lines.append(line)
