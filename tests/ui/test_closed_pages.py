@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from strata_tui.ui.screens.log import LogScreen
 from strata_tui.ui.screens.models import ModelsScreen
+from strata_tui.ui.screens.palette import Palette
 from strata_tui.ui.screens.search import SearchScreen
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ async def test_what_comes_back_to_a_closed_page_is_dropped(start: Start) -> None
             ("alt+m", ModelsScreen, lambda page: page._look()),
             ("ctrl+r", SearchScreen, lambda page: page._find("word")),
             ("f12", LogScreen, lambda page: page._read()),
+            ("ctrl+p", Palette, lambda page: page._gather_commands("").wait()),
         ):
             await run.pilot.press(key)
             await run.until(lambda kind=kind: isinstance(run.app.screen, kind))

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from textual.css.query import NoMatches
-from textual.screen import Screen
 from textual.worker import Worker
 
+if TYPE_CHECKING:
+    from textual.screen import Screen
 
-class Closable(Screen[Any]):
+    _Screen = Screen[Any]
+else:
+    _Screen = object  # a node's styles are inherited through its first base that is a node; that is not this one
+
+
+class Closable(_Screen):
     """Mixed in before a kind of screen. Widgets go before their screen and its workers do, so work that was waiting
     for something else (the disk, the engine) can come back to a screen without them.
     """
@@ -22,12 +28,14 @@ class Closable(Screen[Any]):
         return not self.app.is_running or self not in self.app.screen_stack
 
     def run_worker(self, work: Any, *args: Any, **kwargs: Any) -> Worker[Any]:
-        """As in Textual; a coroutine that misses a widget because the screen is gone ends there."""
-        return super().run_worker(self._while_there(work) if inspect.iscoroutine(work) else work, *args, **kwargs)
+        """As in Textual; work that misses a widget because the screen is gone ends there."""
+        guarded = work if kwargs.get("thread") else partial(self._while_there, work)
+        return super().run_worker(guarded, *args, **kwargs)
 
-    async def _while_there(self, work: Coroutine[Any, Any, object]) -> object:
+    async def _while_there(self, work: Any) -> object:
+        """`work`: a coroutine, or what makes one."""
         try:
-            return await work
+            return await (work() if callable(work) else work)
         except NoMatches:
             if self.gone:
                 return None

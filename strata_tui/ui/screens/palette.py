@@ -15,6 +15,7 @@ from textual.widget import Widget
 from textual.widgets import LoadingIndicator
 
 from ..widgets.rows import CursorInk
+from .closable import Closable
 
 _OURS = "strata-"
 WIDTH = 84  # of the page, in cells
@@ -25,7 +26,7 @@ class _List(CommandList, CursorInk):
     """The palette's list with the cursor of the other lists."""
 
 
-class Palette(CommandPalette):
+class Palette(Closable, CommandPalette):
     """Textual's palette as a page like the others."""
 
     CSS_PATH: ClassVar[list[str | PurePath]] = ["palette.tcss"]
