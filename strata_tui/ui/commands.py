@@ -114,6 +114,19 @@ class Commands(TurnCommands, LibraryCommands, PromptCommands, OptionsCommands, M
             screen.flash.clear()
             screen.prompt.focus()
 
+    def stop_word(self) -> str:
+        """What `stop` does now, in a word or two; empty where that is nothing."""
+        screen = self._screen
+        if screen.panels.over is not None:
+            return "close"
+        if screen.turns.editing:
+            return "leave"
+        if screen.turns.waits:
+            return "take back"
+        if screen.replies.busy or screen.loader.loading:
+            return "stop"
+        return "" if screen.prompt.has_focus else "prompt"
+
     def do_interrupt(self, _: str) -> None:
         screen, prompt = self._screen, self._screen.prompt
         selected = screen.get_selected_text() or prompt.selected_text

@@ -54,7 +54,7 @@ def percent(ratio: float | None, digits: int = 1) -> str:
 
 def rate(value: float | None, unit: str = "tok/s") -> str:
     """A rate with its unit: `18.3 tok/s`."""
-    return DASH if value is None else f"{value:.1f} {unit}"
+    return DASH if value is None else f"{value:,.1f} {unit}".replace(",", " ")
 
 
 def byte_rate(value: float | None) -> str:

@@ -45,17 +45,18 @@ def join_sections(sections: Sequence[Section], width: int, height: int, *, whole
 
 
 def join_columns(sections: Sequence[Section], width: int, height: int, gap: int, *, whole: bool = False) -> Content:
-    """The same in two columns of `width` cells, about equally high, `gap` cells apart."""
+    """The same in two columns of `width` cells, about equally high, `gap` cells apart, with a line between them."""
 
     def higher(left: int) -> int:
         return max(sum(1 + len(s.rows) for s in part) for part in (sections[:left], sections[left:]))
 
     left = min(range(1, len(sections) + 1), key=higher)
     both = [_lines(part, width, height, whole) for part in (sections[:left], sections[left:])]
+    between = Content.styled("│".center(gap), "$muted")
     rows = []
     for one, two in zip_longest(*both, fillvalue=Content()):
         cut = one.truncate(width, ellipsis=True)
-        rows.append(Content.assemble(cut, " " * (width - cut.cell_length + gap), two.truncate(width, ellipsis=True)))
+        rows.append(Content.assemble(cut, " " * (width - cut.cell_length), between, two.truncate(width, ellipsis=True)))
     return Content("\n").join(rows)
 
 

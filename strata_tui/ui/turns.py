@@ -187,6 +187,11 @@ class Turns:
         if waiting := self._queue.take_all(chat):
             self._give_back(chat, waiting, "")
 
+    @property
+    def waits(self) -> bool:
+        """Whether a message waits in the shown chat."""
+        return bool(self._queue.of(self._screen.chat))
+
     def take_back(self) -> bool:
         """The last message that waits in the shown chat goes back into the prompt; false when none does."""
         message = self._queue.take_back(self._screen.chat)
@@ -206,6 +211,7 @@ class Turns:
     def show_queue(self) -> None:
         """Shows what waits in the shown chat."""
         self._screen.queued.show([message.text for message in self._queue.of(self._screen.chat)])
+        self._screen.key_line.check()
 
     def _queue_changed(self, chat: Chat) -> None:
         self.show_queue()
@@ -295,6 +301,7 @@ class Turns:
         prompt = self._screen.prompt
         prompt.border_title = "Edit"
         prompt.border_subtitle = "enter sends it as a new branch, esc leaves it"
+        self._screen.key_line.check()
 
     def leave_edit(self) -> bool:
         """The prompt is as it was before the editing; false when nothing is edited."""
@@ -309,6 +316,7 @@ class Turns:
         prompt = self._screen.prompt
         prompt.border_title = "Prompt"
         self._screen.show_thinking()
+        self._screen.key_line.check()
         prompt.replace_message(editing.typed)
 
     # Replies again

@@ -11,6 +11,7 @@ def test_unknown_is_a_dash() -> None:
 
 
 def test_zero_is_a_zero() -> None:
+    assert f.rate(11838.2) == "11 838.2 tok/s"
     assert (f.size(0), f.count(0), f.percent(0.0), f.rate(0.0)) == ("0 B", "0", "0.0 %", "0.0 tok/s")
 
 

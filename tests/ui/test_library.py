@@ -286,7 +286,7 @@ async def test_the_bin_brings_back_removes_and_empties(start: Start) -> None:
         await run.until(lambda: isinstance(run.app.screen, BinScreen))
         chats = run.app.screen.query_one(OptionList)
         await run.until(lambda: chats.option_count == 3)
-        assert options(chats)[0].startswith("29 days three")
+        assert options(chats)[0].startswith("29 days left three")
         await run.pilot.press("d")
         assert "Press d again" in run.shown() and len(run.store.list_sessions(deleted=True)) == 3
         await run.pilot.press("down", "d")  # another chat: asked again

@@ -116,6 +116,7 @@ def test_two_columns_hold_all_and_fit() -> None:
         text = "\n".join(line.plain for line in lines)
         assert all(section.heading in text for section in sections)
         assert "…" not in text and len(lines) < 30
+        assert all(line.plain[column : column + gap] == "│".center(gap) for line in lines)  # they are not read as one
 
 
 # A small screen
@@ -131,7 +132,7 @@ async def test_a_small_screen_shows_what_one_has_to_know(start: Start) -> None:
         panel = run.screen.query_one(EnginePanel)
         await run.until(lambda: panel.region.width == SMALL[0])
         text = "\n".join(rows(run))
-        assert re.search(r"Memory .* Speed", text)  # side by side
+        assert re.search(r"Memory .*│Speed ", text)  # side by side, and told apart
         await run.pilot.press("escape", "alt+o")
         await run.until(lambda: run.app.screen is not run.screen)
         assert rows(run)[row_of(run, "temperature")].rstrip("┃ ").endswith("settings")
@@ -139,9 +140,9 @@ async def test_a_small_screen_shows_what_one_has_to_know(start: Start) -> None:
 
 
 async def test_a_click_on_a_key_presses_it(start: Start) -> None:
-    async with start(load=False) as run:
+    async with start() as run:  # loaded: the line stays as it is
         line = run.screen.query_one(KeyLine)
-        await run.until(lambda: rows(run)[-1].startswith(" enter send"))
+        await run.until(lambda: rows(run)[-1].startswith(" enter send  ^j line  f2 chats"))
         await run.pilot.click(line, offset=(rows(run)[-1].index("f2 chats") + 1, 0))
         await run.until(lambda: run.screen.chats.display)
 
@@ -298,3 +299,11 @@ async def test_the_palette_of_themes_begins_with_ours(start: Start) -> None:
         assert ours < others and "in use, dark" in rows(run)[row_of(run, "strata-dusk")]
         await run.pilot.press(*"strata-paper", "enter")
         await run.until(lambda: run.app.theme == "strata-paper")
+
+
+async def test_in_the_terminals_colours_a_hint_is_told_from_what_is_typed(start: Start) -> None:
+    async with start(load=False, settings=Settings(theme=TERMINAL_THEME), size=SMALL) as run:
+        row = row_of(run, "essage, / for commands")
+        assert {style.italic for letter, style in cells(run, row)[4:20] if letter.strip()} == {True}
+        await run.pilot.press("m", "e")
+        assert not any(style.italic for letter, style in cells(run, row_of(run, " me ")) if letter.strip())

@@ -42,7 +42,7 @@ def picker(run: Running) -> ModelsScreen:
 async def test_a_model_is_chosen_and_loaded(start: Start, folder: Path) -> None:
     async with start(sections=Sections(folders=(folder,))) as run:
         await run.pilot.press("alt+m")
-        await run.until(lambda: "2 models, 1 that cannot be used" in run.shown())
+        await run.until(lambda: "2 models, 1 file that cannot be used" in run.shown())
         shown = run.shown()
         for part in (
             "● moe-Q4",

@@ -8,7 +8,7 @@ from textual.app import App
 from textual.color import Color
 
 from strata_tui.ui.legible import LEAST, contrast
-from strata_tui.ui.themes import DEFAULT_THEME, load_themes, own_folder, parse_theme
+from strata_tui.ui.themes import DEFAULT_THEME, TERMINAL_THEME, load_themes, own_folder, parse_theme
 
 if TYPE_CHECKING:
     from tests.ui.conftest import Start
@@ -111,3 +111,9 @@ async def test_files_are_read_again_on_command(start: Start) -> None:
         await run.say("/theme reload")
         assert "mine.toml: not valid TOML" in run.screen.flash.text
         assert run.app.theme == "mine"
+
+
+def test_yellow_is_no_ink_of_text_where_the_ground_may_be_white() -> None:
+    theme = load_themes([own_folder()]).themes[TERMINAL_THEME]
+    assert theme.warning == "ansi_yellow"  # short words beside a sign or a number; code can be a whole sentence
+    assert theme.variables["text-warning"] not in (theme.warning, theme.error)

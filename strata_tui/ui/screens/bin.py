@@ -125,4 +125,5 @@ class BinScreen(ListScreen[None]):
 def _line(chat: SessionInfo, now: float) -> Content:
     days = days_left(chat.deleted_at or 0.0, now)
     title = clean_line(chat.title) or "untitled"
-    return Content.assemble((f"{days:>3} days  ", "$secondary"), title, (f"  {chat.messages} messages", "$secondary"))
+    left = f"{days:>3} {'day ' if days == 1 else 'days'} left  "
+    return Content.assemble((left, "$secondary"), title, (f"  {chat.messages} messages", "$secondary"))

@@ -156,7 +156,7 @@ class ChatScreen(Closable, Screen[None]):
         yield menu
         yield AttachmentsBar(id="attachments")
         yield Prompt(id="prompt", menu=menu, keymap=self.keymap)
-        yield KeyLine(id="keys-now")
+        yield KeyLine(self.commands.stop_word, id="keys-now")
         yield TooSmall()
 
     async def on_mount(self) -> None:
@@ -188,6 +188,10 @@ class ChatScreen(Closable, Screen[None]):
     @property
     def queued(self) -> QueuedView:
         return self.query_one("#queued", QueuedView)
+
+    @property
+    def key_line(self) -> KeyLine:
+        return self.query_one("#keys-now", KeyLine)
 
     @property
     def transcript(self) -> Transcript:
@@ -408,6 +412,7 @@ class ChatScreen(Closable, Screen[None]):
             seconds, elsewhere = time.monotonic() - run.started, run.chat is not self.chat
             activity = Activity(True, run.stopping, run.prompt, seconds, elsewhere=elsewhere, queued=queued)
         self.query_one("#status", StatusLine).show(self.snapshot, activity, not self.panels.is_beside(ENGINE))
+        self.key_line.check()
 
     # The shown chat
 

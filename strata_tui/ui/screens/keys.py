@@ -14,7 +14,7 @@ from textual.widgets import Static
 
 from ...text import clean_line
 
-_KEPT, _NAME = 12, 24  # keys that stay in view; cells of a name
+_KEPT, _NAME = 12, 12  # keys that stay in view; cells of a name, at least
 _HINT = (
     "Press keys. A key that shows nothing is kept by the terminal, by tmux or screen, or by the desktop. "
     "[keys] in the settings gives an action another."
@@ -65,13 +65,14 @@ class KeysScreen(ModalScreen[None]):
         self.call_after_refresh(self._show)
 
     def _show(self) -> None:
-        room = max(20, self.query_one("#keys-seen", Static).size.width - _NAME)
-        lines = [line for name, text in self._seen for line in _lines(name, text, room)]
+        cells = max([_NAME, *(len(name) + 2 for name, _ in self._seen)])
+        room = max(20, self.query_one("#keys-seen", Static).size.width - cells)
+        lines = [line for name, text in self._seen for line in _lines(name, text, cells, room)]
         self.query_one("#keys-seen", Static).update(Content("\n").join(lines) if lines else Content(_HINT))
 
 
-def _lines(name: str, text: str, room: int) -> list[Content]:
+def _lines(name: str, text: str, cells: int, room: int) -> list[Content]:
     """What came, in lines of which all but the first are indented."""
     first, *rest = Content(text).wrap(room) if text else [Content()]
-    head = Content.assemble((name.ljust(_NAME), "$accent"), first)
-    return [head, *(Content.assemble(" " * _NAME, line) for line in rest)]
+    head = Content.assemble((name.ljust(cells), "$accent"), first)
+    return [head, *(Content.assemble(" " * cells, line) for line in rest)]

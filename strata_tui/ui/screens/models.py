@@ -173,7 +173,9 @@ class ModelsScreen(ActionScreen[Path | None]):
     def _show_state(self) -> None:
         usable = sum(one.usable for one in self._found)
         others = len(self._found) - usable
-        text = f"{usable} model{'' if usable == 1 else 's'}" + (f", {others} that cannot be used" if others else "")
+        text = f"{usable} model{'' if usable == 1 else 's'}"
+        if others:
+            text += f", {others} file{'' if others == 1 else 's'} that cannot be used"
         if self._looking:
             text += ", looking for more …"
         elif not self._found:

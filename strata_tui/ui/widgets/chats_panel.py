@@ -38,8 +38,8 @@ class ChatFilter(Input):
     """A line above the list; enter and down go to the list, escape empties it first."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("down,enter", "to_list", show=False),
-        Binding("escape", "give_up", show=False),
+        Binding("enter,down", "to_list", "list", key_display="enter"),
+        Binding("escape", "give_up", "clear", key_display="esc"),
     ]
 
     class Left(Message):
@@ -97,6 +97,9 @@ class ChatsPanel(Vertical):
 
     def on_descendant_focus(self) -> None:
         self._entered = self.has_class("-over")
+        chats = self.query_one(ChatList)
+        if chats.highlighted is None:
+            chats.action_first()
 
     def on_descendant_blur(self) -> None:
         self.call_after_refresh(self._check_focus)
@@ -142,6 +145,8 @@ class ChatsPanel(Vertical):
         found = [s for s in self._sessions.values() if not terms or match_title(s.title, terms)]
         keys = [s.id for s in found]
         first = (self.highlighted, self._shown) if self.has_focus_within else (self._shown, self.highlighted)
+        if not self.has_focus_within:  # a chat that is not listed yet: no other looks like the shown one then
+            first, keys = (self._shown,), [key for key in keys if key == self._shown]
         wanted = next((key for key in (*first, *keys) if key in keys), None)
         chats.clear_options()
         chats.add_options(self._options(found, terms))

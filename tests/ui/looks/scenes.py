@@ -123,6 +123,8 @@ async def chat_top(stage: Stage) -> AsyncIterator[None]:
 
 
 async def _select(stage: Stage, number: int) -> None:
+    if stage.screen.chat.session != stage.long_chat:  # this scene alone was asked for
+        await stage.long()
     transcript = stage.screen.transcript
     transcript.focus()
     await stage.settled()
