@@ -21,7 +21,7 @@ from ..config import ChatOptions
 from ..engine.engine import Engine
 from ..errors import UserError
 from ..sessions.store import Store
-from . import pauses
+from . import keyboard, pauses
 from .actions import ACTIONS, BY_ID, key_name
 from .keymap import UNBOUND
 from .legible import legible, muted
@@ -50,6 +50,7 @@ class StrataApp(App[int], inherit_bindings=False):
 
     def __init__(self, options: ChatOptions, engine: Engine, store: Store, problems: deque[Exception]) -> None:
         pauses.hold()
+        keyboard.install()
         super().__init__()
         self._options = options
         self.chat_screen = ChatScreen(engine, store, options, problems)

@@ -92,3 +92,15 @@ def test_the_mouse_and_the_editor(terminal: Terminal) -> None:
     terminal.until(b"\x1b[?1049l", b"\x1b[?1049h", b"half typed and written in the editor")
     terminal.type("\x11")  # ctrl+q
     assert terminal.ended() == 0
+
+
+def test_bytes_that_are_no_text_and_keys_that_come_at_once(terminal: Terminal) -> None:
+    terminal.seen = b""
+    os.write(terminal.end, b"caf\xe9 and more")  # Latin-1
+    terminal.until("\ufffd and more".encode())
+    terminal.type("\x1bo\x1b[B")  # alt+o and down in one
+    terminal.until(b"Options for this chat")
+    terminal.type("\x1b")
+    time.sleep(0.5)  # a pause is what tells escape from the beginning of another key
+    terminal.type("\x11")
+    assert terminal.ended() == 0
