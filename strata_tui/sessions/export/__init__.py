@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 
 from ...atomic import write_new
 from ...errors import UserError
 from ...text import clean_line
-from ..rows import SessionInfo
+from ..rows import MessageRow, SessionInfo
 from ..store import Store
 
 
@@ -28,6 +29,13 @@ def export_text(store: Store, session: int, form: Form, *, whole: bool, thinking
     """
     info = store.session(session)
     messages = store.messages(session) if whole else store.branch(session)
+    return text_of(info, messages, form, whole=whole, thinking=thinking)
+
+
+def text_of(
+    info: SessionInfo, messages: Sequence[MessageRow], form: Form, *, whole: bool, thinking: bool = False
+) -> str:
+    """These messages of a chat, which need not be in a store; else like export_text."""
     match form:
         case Form.JSON:
             from .document import to_json
