@@ -185,6 +185,24 @@ def test_a_pipe_or_socket_is_no_model(cli: Cli, tmp_path: Path) -> None:
         refused(cli("ask", "hi", "-m", "s"), "s is not a regular file")
 
 
+@pytest.mark.timeout(60)  # as above
+def test_settings_and_imports_are_read_from_regular_files_only(cli: Cli, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in ("/dev/full", "/dev/null", str(tmp_path / "pipe")):
+        refused(cli("models", STRATA_TUI_CONFIG=path), f"The settings file {path} is not a regular file", "on a disk")
+        refused(cli("import", path), f"{path} is not a regular file: name an export on a disk.")
+    done = cli("doctor", STRATA_TUI_CONFIG="/dev/full")
+    assert done.returncode == 1 and "FAULT: The settings file /dev/full is not a regular file" in done.stdout
+
+
+@pytest.mark.timeout(60)
+def test_an_export_is_written_to_no_device(cli: Cli, chats: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in ("/dev/full", "/dev/stdout", str(tmp_path / "pipe")):
+        refused(cli("export", "-o", path), f"cannot be written to {path}", "on a disk")
+        assert not Path(f"{path}-2").exists()
+
+
 def in_terminal(env: dict[str, str], size: tuple[int, int], *words: str) -> tuple[int, str]:
     """Exit code and stderr of a run on a real pseudo-terminal of (columns, lines)."""
     master, slave = pty.openpty()
