@@ -507,6 +507,16 @@ def test_a_full_disk_is_one_sentence(env: dict[str, str], demo_model: Path, chat
 
 
 @needs_engine
+def test_a_log_that_cannot_be_written_is_one_sentence_and_the_reply_goes_on(cli: Cli, demo_model: Path) -> None:
+    words = ["-m", str(demo_model), "--ctx", "512", "--gpu", "-1", "--max-tokens", "2", "--log", "/dev/full"]
+    done = cli("ask", "Hi", *words)
+    assert done.returncode == 0 and done.stdout.strip()
+    said = [line for line in done.stderr.splitlines() if not line.startswith("strata-tui: the reply was cut")]
+    why = "The log /dev/full cannot be written (No space left on device), and its lines are lost"
+    assert len(said) == 1 and said[0].startswith(f"strata-tui: {why}"), done.stderr
+
+
+@needs_engine
 @pytest.mark.parametrize("how", ["interrupt", "close"])
 def test_ask_stopped_by_ctrl_c_or_by_its_reader(env: dict[str, str], demo_model: Path, how: str) -> None:
     words = ["ask", "Tell a very long story.", "-m", str(demo_model), "--gpu", "-1", "--temperature", "0"]
