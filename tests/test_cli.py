@@ -516,6 +516,23 @@ def test_a_log_that_cannot_be_written_is_one_sentence_and_the_reply_goes_on(cli:
     assert len(said) == 1 and said[0].startswith(f"strata-tui: {why}"), done.stderr
 
 
+@pytest.mark.parametrize("module", ["strata_tui.cli", "strata_tui.commands.doctor", "strata_tui.sessions.store"])
+def test_ctrl_c_while_modules_are_imported_ends_it_quietly(env: dict[str, str], module: str) -> None:
+    code = f"""
+import os, signal, sys
+class Press:
+    def find_spec(name, *_):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Press)
+from strata_tui.__main__ import main
+sys.argv = ["strata-tui", "sessions"]
+sys.exit(main())
+"""
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, env=env)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
 @needs_engine
 @pytest.mark.parametrize("how", ["interrupt", "close"])
 def test_ask_stopped_by_ctrl_c_or_by_its_reader(env: dict[str, str], demo_model: Path, how: str) -> None:
