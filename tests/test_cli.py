@@ -351,6 +351,18 @@ def test_export(cli: Cli, chats: Path, tmp_path: Path) -> None:
     refused(cli("export", "-o", "no/such/folder.md"), "no/such/folder.md")
 
 
+def test_the_last_chat_is_the_last_one_with_messages(cli: Cli, env: dict[str, str], chats: Path) -> None:
+    with Store(chats) as store:
+        store.set_draft(store.create_session(), "not sent yet").result()
+    first, second, _ = cli("sessions").stdout.splitlines()
+    assert first.split()[0] == "3" and first.endswith("   0 messages  (only a draft)")
+    assert second.split()[0] == "2" and cli("export", "last").stdout == "chat-2-what-is-a-slot.md\n"
+    with Store(chats) as store:
+        for chat in (1, 2):
+            store.delete(chat).result()
+    refused(cli("export"), "no chat to export", "none has messages")
+
+
 def write_gguf(path: Path, experts: int) -> None:
     """A file with a header like a model's and one expert tensor; not enough to run."""
     writer = gguf.GGUFWriter(path, "qwen3moe")
