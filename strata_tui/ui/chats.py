@@ -195,7 +195,7 @@ class Chats:
             text = screen.turns.draft_of(chat)  # a message may have been sent meanwhile
             await asyncio.wrap_future(screen.store.set_draft(session, text))
             self._kept = (session, text)
-            screen.departure.stored()
+            screen.departure.stored(text)
             await self._hold()
 
     async def rename(self, session: int | None, title: str) -> None:

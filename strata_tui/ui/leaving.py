@@ -30,9 +30,10 @@ class Leaving:
             self.ending = True
             self._screen.run_worker(self._leave(), group="leave")
 
-    def stored(self) -> None:
-        """A draft was stored: what cannot be from now on is news."""
-        self.warning = self.draft = ""
+    def stored(self, draft: str) -> None:
+        """A draft was stored: what cannot be from now on is news. An empty one has room on a full disk, too."""
+        if draft.strip():
+            self.warning = self.draft = ""
 
     async def _leave(self) -> None:
         screen = self._screen
