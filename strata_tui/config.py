@@ -22,6 +22,7 @@ from .engine.events import Sampling
 from .engine.modes import Drafting, Modes, Pinning, Residency, StagerProfile
 from .engine.options import EngineOptions
 from .errors import UserError
+from .regular import check_regular
 from .sections import PER_MODEL, Sections, take_sections, take_table
 
 APP = "strata-tui"
@@ -310,6 +311,7 @@ def read_file(path: Path) -> Settings:
 def read_given(path: Path) -> Given:
     """What the settings file sets; nothing where there is none. Raises UserError."""
     try:
+        check_regular(path, f"The settings file {path}", "set STRATA_TUI_CONFIG to one on a disk")
         with path.open("rb") as stream:
             data = tomllib.load(stream)
     except FileNotFoundError:

@@ -185,6 +185,24 @@ def test_a_pipe_or_socket_is_no_model(cli: Cli, tmp_path: Path) -> None:
         refused(cli("ask", "hi", "-m", "s"), "s is not a regular file")
 
 
+@pytest.mark.timeout(60)  # as above
+def test_settings_and_imports_are_read_from_regular_files_only(cli: Cli, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in ("/dev/full", "/dev/null", str(tmp_path / "pipe")):
+        refused(cli("models", STRATA_TUI_CONFIG=path), f"The settings file {path} is not a regular file", "on a disk")
+        refused(cli("import", path), f"{path} is not a regular file: name an export on a disk.")
+    done = cli("doctor", STRATA_TUI_CONFIG="/dev/full")
+    assert done.returncode == 1 and "FAULT: The settings file /dev/full is not a regular file" in done.stdout
+
+
+@pytest.mark.timeout(60)
+def test_an_export_is_written_to_no_device(cli: Cli, chats: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in ("/dev/full", "/dev/stdout", str(tmp_path / "pipe")):
+        refused(cli("export", "-o", path), f"cannot be written to {path}", "on a disk")
+        assert not Path(f"{path}-2").exists()
+
+
 def in_terminal(env: dict[str, str], size: tuple[int, int], *words: str) -> tuple[int, str]:
     """Exit code and stderr of a run on a real pseudo-terminal of (columns, lines)."""
     master, slave = pty.openpty()
@@ -331,6 +349,18 @@ def test_export(cli: Cli, chats: Path, tmp_path: Path) -> None:
     assert (tmp_path / names[0]).read_text() == (tmp_path / names[1]).read_text() == text
     assert json.loads((tmp_path / "x.json").read_text())["session"]["title"] == "What is a slot?"
     refused(cli("export", "-o", "no/such/folder.md"), "no/such/folder.md")
+
+
+def test_the_last_chat_is_the_last_one_with_messages(cli: Cli, env: dict[str, str], chats: Path) -> None:
+    with Store(chats) as store:
+        store.set_draft(store.create_session(), "not sent yet").result()
+    first, second, _ = cli("sessions").stdout.splitlines()
+    assert first.split()[0] == "3" and first.endswith("   0 messages  (only a draft)")
+    assert second.split()[0] == "2" and cli("export", "last").stdout == "chat-2-what-is-a-slot.md\n"
+    with Store(chats) as store:
+        for chat in (1, 2):
+            store.delete(chat).result()
+    refused(cli("export"), "no chat to export", "none has messages")
 
 
 def write_gguf(path: Path, experts: int) -> None:
@@ -486,6 +516,33 @@ def test_a_full_disk_is_one_sentence(env: dict[str, str], demo_model: Path, chat
             )
         said = "strata-tui: The output cannot be written: No space left on device.\n"
         assert (done.returncode, done.stderr.decode()) == (2, said)
+
+
+@needs_engine
+def test_a_log_that_cannot_be_written_is_one_sentence_and_the_reply_goes_on(cli: Cli, demo_model: Path) -> None:
+    words = ["-m", str(demo_model), "--ctx", "512", "--gpu", "-1", "--max-tokens", "2", "--log", "/dev/full"]
+    done = cli("ask", "Hi", *words)
+    assert done.returncode == 0 and done.stdout.strip()
+    said = [line for line in done.stderr.splitlines() if not line.startswith("strata-tui: the reply was cut")]
+    why = "The log /dev/full cannot be written (No space left on device), and its lines are lost"
+    assert len(said) == 1 and said[0].startswith(f"strata-tui: {why}"), done.stderr
+
+
+@pytest.mark.parametrize("module", ["strata_tui.cli", "strata_tui.commands.doctor", "strata_tui.sessions.store"])
+def test_ctrl_c_while_modules_are_imported_ends_it_quietly(env: dict[str, str], module: str) -> None:
+    code = f"""
+import os, signal, sys
+class Press:
+    def find_spec(name, *_):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Press)
+from strata_tui.__main__ import main
+sys.argv = ["strata-tui", "sessions"]
+sys.exit(main())
+"""
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, env=env)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
 @needs_engine

@@ -67,7 +67,7 @@ def test_what_is_installed() -> None:
         assert f"strata_tui/{source.relative_to(ROOT)}".replace("strata_tui/strata_tui/", "strata_tui/") in installed
     assert [path for path in installed if path.endswith((".c", ".h", ".so.0"))] == []
     assert [script.value for script in entry_points(name="strata-tui", group="console_scripts")] == [
-        "strata_tui.cli:main"
+        "strata_tui.__main__:main"
     ]
 
 

@@ -13,7 +13,14 @@ HELP = "Write a chat as markdown, HTML or JSON."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID", nargs="?", default="last", type=_which, help="the chat's number, or last")
+    parser.add_argument(
+        "id",
+        metavar="ID",
+        nargs="?",
+        default="last",
+        type=_which,
+        help="the chat's number, or last: the one used last, with messages in it",
+    )
     parser.add_argument("--format", choices=("md", "html", "json"), help="default: what FILE ends with, else md")
     parser.add_argument(
         "-o",
@@ -35,9 +42,9 @@ def run(args: argparse.Namespace) -> int:
     whole = args.tree or (form is Form.JSON and not args.branch)
     with Store() as store:
         if args.id == "last":
-            chats = store.list_sessions()
+            chats = [chat for chat in store.list_sessions() if chat.messages]
             if not chats:
-                raise UserError(f"There is no chat to export in {store.path}.")
+                raise UserError(f"There is no chat to export in {store.path}: none has messages.")
             session = max(chats, key=lambda chat: chat.updated)
         else:
             session = store.session(args.id)

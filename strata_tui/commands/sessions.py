@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..sessions.rows import SessionInfo
     from ..sessions.search import Hit
 
-HELP = "List the chats, pinned ones first, then the last used; or search them."
+HELP = "List the chats, pinned ones first, then the one used last; or search them."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,6 +107,8 @@ def _json(value: object) -> int:
 
 
 def _title(chat: SessionInfo) -> str:
+    if not chat.title and not chat.messages and chat.draft:
+        return "(only a draft)"
     return clean_line(chat.title) or "(empty)"
 
 

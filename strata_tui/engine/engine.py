@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
-from logging.handlers import RotatingFileHandler
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from ..errors import UserError
-from .events import Event, Message, Sampling, Snapshot
+from .events import Event, Message, Notice, Sampling, Snapshot
 from .llama_log import LOG
+from .log_file import LogFile
 from .modes import Modes
 from .monitor import Monitor
 from .options import EngineOptions
@@ -18,17 +17,15 @@ from .worker import Worker
 
 __all__ = ["Engine", "EngineOptions"]
 
-LOG_BYTES = 4 << 20  # of one log file; one older is kept
-
 
 class Engine:
     """One per process. Its worker thread owns llama.cpp; what it says arrives as events."""
 
     def __init__(self, options: EngineOptions) -> None:
         """Raises UserError when the log file cannot be written."""
-        self._log = _logger(options.log)
-        LOG.sink = self._llama_line
         self._outbox = Outbox()
+        self._log = _logger(options.log, lambda text: self._outbox.emit(Notice(text)))
+        LOG.sink = self._llama_line
         self._monitor = Monitor(self._outbox, self._log)
         self._worker = Worker(options, self._outbox, self._monitor, self._log)
         self._monitor.start()
@@ -101,17 +98,11 @@ class Engine:
         self._log.log(getattr(logging, level.upper()), "llama.cpp: %s", line)
 
 
-def _logger(path: Path | None) -> logging.Logger:
+def _logger(path: Path | None, tell: Callable[[str], None]) -> logging.Logger:
     """A logger of this engine's own, not in the process's registry."""
     log = logging.Logger("strata-engine", logging.INFO)
     if path is None:
         log.addHandler(logging.NullHandler())
         return log
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handler = RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"The log {path} cannot be written ({error.strerror}): choose another place for it.") from error
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    log.addHandler(handler)
+    log.addHandler(LogFile(path, tell))
     return log

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import UserError
+from ..regular import check_regular
 
 
 def open_gguf(path: Path) -> BinaryIO:
@@ -15,8 +16,7 @@ def open_gguf(path: Path) -> BinaryIO:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
             raise UserError(f"{path} is a folder: name a .gguf file; `strata-tui models {path}` lists them.")
-        if not stat.S_ISREG(mode):  # opening a pipe would wait for its writer
-            raise UserError(f"{path} is not a regular file: name a .gguf file on a disk.")
+        check_regular(path, str(path), "name a .gguf file on a disk")
         stream = path.open("rb")
         try:
             magic = stream.read(4)

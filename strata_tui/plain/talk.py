@@ -106,6 +106,8 @@ class Talk:
                 raise UserError("The load was stopped." if event.cancelled else event.message)
             elif isinstance(event, ev.Loaded):
                 self._loaded(event)
+            elif isinstance(event, ev.Notice):
+                self.lines.say(f"Note: {event.text}")
             return isinstance(event, ev.Loaded)
 
         self.model = None

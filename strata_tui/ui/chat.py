@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ..conversation import conversation, in_view
 from ..engine.counters import ReplyStats
-from ..engine.events import FinishReason, Message, PromptProgress
+from ..engine.events import FinishReason, Message, PromptProgress, Sampling
 from ..sessions.rows import MessageRow, Role, SessionInfo, Status
 from ..sessions.store import Ref, Store, title_from
 
@@ -219,6 +219,7 @@ class RunningReply:
     chat: Chat
     turn: Turn
     message: Ref
+    sampling: Sampling
     started: float
     saved: float  # when the text was last given to the store
     shown: Turn  # the end of the branch that was shown before

@@ -193,8 +193,9 @@ class Chats:
                 return
             chat, session = screen.chat, await screen.chat.stored(screen.store)
             text = screen.turns.draft_of(chat)  # a message may have been sent meanwhile
-            self._kept = (session, text)
             await asyncio.wrap_future(screen.store.set_draft(session, text))
+            self._kept = (session, text)
+            screen.departure.stored(text)
             await self._hold()
 
     async def rename(self, session: int | None, title: str) -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from ..errors import UserError
 from ..sessions.search import Hit
+from ..sessions.tree import Tree
 from .chats import Chats
-from .export import Wish, export_chat, parse_wish
+from .export import Wish, export_chat, export_shown, parse_wish, shown_rows
 from .screens.bin import BinScreen
 from .screens.export import ExportScreen
 from .screens.search import SearchScreen
@@ -67,24 +68,34 @@ class LibraryCommands:
 
     async def do_export(self, argument: str) -> None:
         screen = self._screen
-        session = screen.chat.session
-        if session is None:
+        chat, session = screen.chat, screen.chat.session
+        draft = (screen.turns.left() or screen.departure.draft) if screen.departure.warning else ""
+        from_screen = bool(draft) or screen.replies.unkept(chat)  # the store has not all of it
+        if session is None and not from_screen:
             raise UserError("This chat is empty: there is nothing to export.")
+
+        async def export(wish: Wish) -> None:
+            if from_screen or session is None:
+                written = await export_shown(chat, draft, wish)
+            else:
+                written = await export_chat(screen.store, session, wish)
+            screen.flash.say(f"Written to {written}", stay=True)
+
         if argument:
-            await self._export(session, parse_wish(argument))
+            await export(parse_wish(argument))
             return
-        info = await asyncio.to_thread(screen.store.session, session)
-        branches = len((await asyncio.to_thread(screen.store.tree, session)).leaves())
+        if from_screen or session is None:
+            info, rows = shown_rows(chat, draft)
+            branches = len(Tree(rows).leaves())
+        else:
+            info = await asyncio.to_thread(screen.store.session, session)
+            branches = len((await asyncio.to_thread(screen.store.tree, session)).leaves())
 
         async def chosen(wish: Wish | None) -> None:
             if wish is not None:
-                await self.told(self._export(session, wish))
+                await self.told(export(wish))
 
         screen.app.push_screen(ExportScreen(info, branches), chosen)
-
-    async def _export(self, session: int, wish: Wish) -> None:
-        written = await export_chat(self._screen.store, session, wish)
-        self._screen.flash.say(f"Written to {written}", stay=True)
 
     async def do_import(self, path: str) -> None:
         screen = self._screen

@@ -9,17 +9,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass
 
 from ..engine.engine import Engine
 from ..engine.events import FinishReason, Message, PromptProgress, ReplyDone, Sampling, TextDelta
 from ..engine.snapshot_names import chat_key
+from ..errors import UserError
 from ..sessions.rows import Role, Status
 from ..sessions.store import Ref, Store
 from .chat import STATUS_OF, Before, Chat, RunningReply, Turn
 
 CHECKPOINT_SECONDS = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class _End:
+    """The end of a reply, and how it is stored anew where the store refused it."""
+
+    chat: Chat
+    write: Callable[[], Future[None]]
+    stored: Future[None]
+
+    @property
+    def kept(self) -> bool:
+        return self.stored.done() and self.stored.exception() is None
 
 
 class Replies:
@@ -31,6 +46,7 @@ class Replies:
         self.running: RunningReply | None = None
         self._starting = False  # a message is on its way to the store
         self._stop = False  # asked for meanwhile
+        self._ends: list[_End] = []  # of replies, on their way to the store or refused by it
 
     @property
     def busy(self) -> bool:
@@ -42,6 +58,8 @@ class Replies:
     async def send(self, chat: Chat, text: str, above: Turn, model: str, sampling: Sampling) -> RunningReply:
         """Stores a message that follows `above`, then starts the reply to it."""
         with self._beginning():
+            with contextlib.suppress(UserError):  # told of already; `above` may be such a reply
+                await self.keep_ends()
             session = await chat.stored(self._store, model)
             message = await asyncio.wrap_future(self._store.add_user_message(session, text, above.ref))
             shown = chat.end
@@ -88,7 +106,8 @@ class Replies:
             begun = bool(turn.text or turn.thinking)
             if begun:
                 messages.append(Message(Role.ASSISTANT.value, turn.text, turn.thinking))
-            run = self._run(self._generate(session, messages, sampling, go_on=begun), chat, turn, row, shown)
+            reply = self._generate(session, messages, sampling, go_on=begun)
+            run = self._run(reply, chat, turn, row, shown, sampling)
             run.before = before
             return run
 
@@ -105,14 +124,14 @@ class Replies:
         row = self._store.begin_reply(session, user.ref, model=model, params=asdict(sampling))
         turn = Turn(Role.ASSISTANT, "", time.time(), live=True, status=Status.RUNNING, model=model, ref=row)
         chat.add(turn, user)
-        return self._run(reply, chat, turn, row, shown)
+        return self._run(reply, chat, turn, row, shown, sampling)
 
     def _generate(self, session: int, messages: list[Message], sampling: Sampling, *, go_on: bool = False) -> int:
         return self._engine.generate(messages, sampling, go_on=go_on, chat=chat_key(self._store.path, session))
 
-    def _run(self, reply: int, chat: Chat, turn: Turn, row: Ref, shown: Turn) -> RunningReply:
+    def _run(self, reply: int, chat: Chat, turn: Turn, row: Ref, shown: Turn, sampling: Sampling) -> RunningReply:
         now = time.monotonic()
-        self.running = run = RunningReply(reply, chat, turn, row, started=now, saved=now, shown=shown)
+        self.running = run = RunningReply(reply, chat, turn, row, sampling, started=now, saved=now, shown=shown)
         if self._stop:
             self.stop()
         return run
@@ -180,11 +199,44 @@ class Replies:
         if turn.stats is not None and turn.stats.thinking_tokens:
             turn.thinking_tokens, turn.thinking_seconds = turn.stats.thinking_tokens, turn.stats.thinking_seconds
         stats = turn.stats.to_dict() if turn.stats is not None else None
-        self._store.finish_reply(run.message, turn.status, turn.text, turn.thinking, stats, turn.note)
+        self._keep_end(run, stats)
         if event.reason is FinishReason.TOO_LONG:
             run.chat.show(run.shown)
             self.keep_shown(run.chat)
         return run
+
+    def _keep_end(self, run: RunningReply, stats: dict[str, object] | None) -> None:
+        """Stores a reply's end; it is held until the store has it."""
+        turn, store = run.turn, self._store
+
+        def write() -> Future[None]:
+            assert run.chat.session is not None and turn.above is not None
+            if isinstance(run.message, Future) and run.message.done() and run.message.exception() is not None:
+                params = asdict(run.sampling)  # not even its beginning was stored
+                row = store.begin_reply(run.chat.session, turn.above.ref, model=turn.model, params=params)
+                run.message = turn.ref = row
+                self.keep_shown(run.chat)
+            return store.finish_reply(run.message, turn.status, turn.text, turn.thinking, stats, turn.note)
+
+        self._ends = [end for end in self._ends if not end.kept]
+        self._ends.append(_End(run.chat, write, write()))
+
+    async def keep_ends(self) -> None:
+        """Waits until the ends of all replies are stored, each tried once more. Raises UserError for one that is not.
+
+        That reply is only on the screen, and kept for the next time.
+        """
+        for end in [*self._ends]:
+            try:
+                await asyncio.wrap_future(end.stored)
+            except UserError:
+                end.stored = end.write()
+                await asyncio.wrap_future(end.stored)
+            self._ends = [other for other in self._ends if other is not end]
+
+    def unkept(self, chat: Chat) -> bool:
+        """Whether the end of a reply of a chat was refused by the store."""
+        return any(end.chat is chat and end.stored.done() and not end.kept for end in self._ends)
 
     def keep_shown(self, chat: Chat) -> None:
         """Stores which branch of a chat is shown."""
@@ -200,4 +252,4 @@ class Replies:
             turn.live = False
             turn.status = Status.STOPPED
             stats = run.before.stats.to_dict() if run.before and run.before.stats else None
-            self._store.finish_reply(run.message, Status.STOPPED, turn.text, turn.thinking, stats)
+            self._keep_end(run, stats)

@@ -192,6 +192,11 @@ class Turns:
         """Whether a message waits in the shown chat."""
         return bool(self._queue.of(self._screen.chat))
 
+    def give_all_back(self) -> None:
+        """Nothing is sent by itself any more: all that waits comes back."""
+        for chat in {id(chat): chat for chat in self._queue.chats()}.values():
+            self._give_back(chat, self._queue.take_all(chat), "")
+
     def take_back(self) -> bool:
         """The last message that waits in the shown chat goes back into the prompt; false when none does."""
         message = self._queue.take_back(self._screen.chat)

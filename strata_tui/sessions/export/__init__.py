@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 
 from ...atomic import write_new
 from ...errors import UserError
+from ...regular import check_regular
 from ...text import clean_line
-from ..rows import SessionInfo
+from ..rows import MessageRow, SessionInfo
 from ..store import Store
 
 
@@ -28,6 +32,13 @@ def export_text(store: Store, session: int, form: Form, *, whole: bool, thinking
     """
     info = store.session(session)
     messages = store.messages(session) if whole else store.branch(session)
+    return text_of(info, messages, form, whole=whole, thinking=thinking)
+
+
+def text_of(
+    info: SessionInfo, messages: Sequence[MessageRow], form: Form, *, whole: bool, thinking: bool = False
+) -> str:
+    """These messages of a chat, which need not be in a store; else like export_text."""
     match form:
         case Form.JSON:
             from .document import to_json
@@ -63,6 +74,16 @@ def write_export(text: str, path: Path) -> Path:
     Raises UserError.
     """
     try:
+        _check_target(path)
         return write_new(path, text)
     except OSError as error:
         raise UserError(f"The export cannot be written to {path}: {error.strerror}.") from error
+
+
+def _check_target(path: Path) -> None:
+    """Refuses what would get an ordinary file beside it: a device, a pipe, and names of the output in /dev."""
+    instead = "name a file on a disk; strata-tui export -o - writes to the output"
+    if os.path.realpath(path.parent) == "/dev":  # /dev/stdout may stand for an ordinary file
+        raise UserError(f"The export cannot be written to {path}, for it is no place for files: {instead}.")
+    with contextlib.suppress(FileNotFoundError):
+        check_regular(path, f"The export cannot be written to {path}, for it", instead)

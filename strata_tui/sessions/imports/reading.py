@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import UserError
+from ...regular import check_regular
 from ..portable import PortableChat
 from . import chatgpt, llama_ui, own
 
@@ -45,6 +46,7 @@ def read_file(path: Path) -> Import:
     """All chats of a file. Raises UserError: nothing of a file that cannot be read whole is taken."""
     found = Import(path)
     try:
+        check_regular(path, str(path), "name an export on a disk")
         with path.open("rb") as file:
             start = file.read(4)
         if start[:2] == b"PK":

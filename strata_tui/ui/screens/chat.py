@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
 from collections import deque
@@ -45,6 +44,7 @@ from ..commands import Commands
 from ..completer import Completer
 from ..joined import joined
 from ..keymap import resolve_keys
+from ..leaving import Leaving
 from ..loader import Loader
 from ..making_room import MakingRoom
 from ..options import Options, thinking_text
@@ -137,7 +137,7 @@ class ChatScreen(Closable, Screen[None]):
         self.reload_themes: Callable[[], str] = lambda: ""  # what was wrong with them
         self.failure = ""  # why the last load failed, while no other has succeeded
         self._problems = problems  # failed writes of the store, put there by its thread
-        self._leaving = False
+        self.departure = Leaving(self, problems)
 
     def compose(self) -> ComposeResult:
         yield TitleBar()
@@ -270,9 +270,13 @@ class ChatScreen(Closable, Screen[None]):
     def _draft_later(self) -> None:
         """What is typed is stored soon, as little often as a reply is."""
 
+        async def keep() -> None:
+            with contextlib.suppress(UserError):  # the store's on_error tells of it
+                await self.commands.chats.save_draft()
+
         def save() -> None:
             self._draft_waits = False
-            self.run_worker(self.commands.told(self.commands.chats.save_draft()), group="draft")
+            self.run_worker(keep(), group="draft")
 
         if not self._draft_waits:
             self._draft_waits = True
@@ -337,7 +341,8 @@ class ChatScreen(Closable, Screen[None]):
             self._handle(event)
         self.replies.checkpoint()
         while self._problems:
-            self.flash.say(str(self._problems.popleft()), error=True)
+            problem = self._problems.popleft()
+            self.flash.say(self.departure.warning or str(problem), error=True)
         self.transcript.settle()
 
     def _handle(self, event: Event) -> None:
@@ -460,20 +465,8 @@ class ChatScreen(Closable, Screen[None]):
     @property
     def leaving(self) -> bool:
         """Whether the program is ending."""
-        return self._leaving
+        return self.departure.ending
 
     def leave(self) -> None:
-        """Ends the program once everything is stored."""
-        if not self._leaving:
-            self._leaving = True
-            self.run_worker(self._leave(), group="leave")
-
-    async def _leave(self) -> None:
-        self.flash.say("Stopping the engine and storing the chat …", stay=True)
-        self.loader.stop()
-        await self.turns.settle()
-        with contextlib.suppress(UserError):  # told of already by the store's on_error
-            await self.commands.chats.keep_draft()
-        await asyncio.to_thread(self.engine.close)
-        self.before_exit()
-        self.app.exit(0)
+        """Ends the program once everything is stored; see Leaving."""
+        self.departure.begin()
