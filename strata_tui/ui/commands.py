@@ -196,7 +196,9 @@ class Commands(TurnCommands, LibraryCommands, PromptCommands, OptionsCommands, M
             self._screen.prompt.focus()
 
     def do_help(self, _: str) -> None:
-        self._screen.app.push_screen(TextScreen("Keys and commands", partial(help_text, self._screen.keymap)))
+        screen = self._screen
+        text = partial(help_text, screen.keymap, settings=screen.settings_file)
+        screen.app.push_screen(TextScreen("Keys and commands", text))
 
     def do_plan(self, _: str) -> None:
         if not self._screen.plan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from textwrap import wrap
 
 from textual.content import Content
@@ -13,6 +14,7 @@ from .keymap import DEFAULT, Keymap
 _WIDTH = 78
 _KEYS, _USAGE, _AREA_KEYS = 14, 24, 16  # cells of the columns; an area of its own has no commands
 _NARROW = 72  # below this the command stands under what it does
+EXAMPLE = "[keys]", 'export = "f5"'  # two lines of a settings file
 _NOTES = (
     "A line that starts with two slashes is sent as a message with one.",
     "Hold shift (or option) while dragging to select text with the terminal itself.",
@@ -21,8 +23,11 @@ _NOTES = (
 )
 
 
-def help_text(keymap: Keymap = DEFAULT, width: int = _WIDTH) -> Content:
-    """Keys, slash command and meaning of every action, by area; what is wrong with the settings' keys first."""
+def help_text(keymap: Keymap = DEFAULT, width: int = _WIDTH, *, settings: Path) -> Content:
+    """Keys, slash command and meaning of every action, by area; what is wrong with the settings' keys first.
+
+    `settings`: the settings file, which need not exist.
+    """
     lines: list[Content] = []
     if keymap.problems or keymap.notes:
         lines.append(Content.styled("Keys of the settings file", "bold $warning"))
@@ -35,7 +40,11 @@ def help_text(keymap: Keymap = DEFAULT, width: int = _WIDTH) -> Content:
             if action.where is where:
                 lines += _action(action, " ".join(key_name(key) for key in keymap.of(action.id)), width)
     lines += [Content(), Content.styled("Good to know", "bold $primary"), *_wrapped(_NOTES, width)]
-    lines += [Content(), Content.styled("Ids, for keys of your own: [keys] in the settings file", "bold $primary")]
+    lines += [Content(), Content.styled("The settings file", "bold $primary")]
+    lines += _wrapped([str(settings), "Keys of your own in it, such as:"], width)
+    lines += [Content.styled(f"  {line}", "$accent") for line in EXAMPLE]
+    lines += _wrapped([f"Themes of your own: {settings.parent / 'themes'}"], width)
+    lines += [Content(), Content.styled("Ids, for keys of your own", "bold $primary")]
     for where in Where:
         ids = ", ".join(action.id for action in ACTIONS if action.where is where)
         lines += _wrapped([f"{where.value}: {ids}"], width)

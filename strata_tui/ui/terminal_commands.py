@@ -27,7 +27,7 @@ class TerminalCommands:
         def copy(self, text: str, what: str, tell: Callable[[str], None] | None = None) -> None: ...
 
     def do_keys(self, _: str) -> None:
-        self._screen.app.push_screen(KeysScreen(self.meaning))
+        self._screen.app.push_screen(KeysScreen(self.meaning, self._screen.settings_file))
 
     def meaning(self, key: str) -> str:
         """What a key does in the chat, by area."""

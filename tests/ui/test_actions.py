@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -127,7 +128,8 @@ def test_completions() -> None:
 
 
 def test_help_names_everything() -> None:
-    text = help_text().plain
+    text = help_text(settings=Path("/there/settings.toml")).plain
+    assert "/there/settings.toml" in text and "/there/themes" in text and '\n  [keys]\n  export = "' in text
     for action in ACTIONS:
         for part in (*(key_name(k) for k in action.keys), action.usage, *action.label.split()):
             assert part in text, (action.id, part)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -76,7 +77,7 @@ def test_what_cannot_be_is_said(given: dict[str, tuple[str, ...]], problem: str)
     keymap = resolve_keys(given)
     [said] = keymap.problems
     assert said.startswith(problem)
-    assert problem in help_text(keymap).plain
+    assert problem in help_text(keymap, settings=Path("settings.toml")).plain
 
 
 def test_the_same_key_may_be_used_where_both_cannot_count() -> None:
@@ -136,6 +137,8 @@ async def test_keys_are_shown_as_they_arrive(start: Start) -> None:
     async with start(load=False) as run:
         await run.say("/keys")
         await run.until(lambda: isinstance(run.app.screen, KeysScreen))
+        await run.until(lambda: 'export = "f5"' in run.shown())
+        assert str(run.options.settings_file)[:20] in run.shown()
         await run.pilot.press("f2", "x", "ctrl+q")
         run.app.post_message(Key("shift+enter", None))
         await run.pilot.press("escape")
@@ -189,3 +192,11 @@ def test_every_key_of_the_table_is_spelled_as_textual_does() -> None:
         for key in action.keys:
             assert key_of(key) == key, (action.id, key)
     assert BY_ID["redraw"].keys == ("ctrl+l",)
+
+
+async def test_the_palette_finds_the_settings(start: Start) -> None:
+    async with start(load=False) as run:
+        await run.pilot.press("ctrl+p", *"settings")
+        await run.until(lambda: "settings file" in run.shown())
+        await run.pilot.press("enter")
+        await run.until(lambda: isinstance(run.app.screen, TextScreen))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -13,22 +14,26 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from ...text import clean_line
+from ..help_text import EXAMPLE
 
 _KEPT, _NAME = 12, 12  # keys that stay in view; cells of a name, at least
 _HINT = (
     "Press keys. A key that shows nothing is kept by the terminal, by tmux or screen, or by the desktop. "
-    "[keys] in the settings gives an action another."
+    "The settings file gives an action another (/help lists their ids):"
 )
 
 
 class KeysScreen(ModalScreen[None]):
-    """Takes every key; escape twice in a row leaves. `meaning` says what a key does in the chat."""
+    """Takes every key; escape twice in a row leaves. `meaning` says what a key does in the chat; `settings`: the file
+    where it gets another.
+    """
 
     CSS_PATH = "keys.tcss"
 
-    def __init__(self, meaning: Callable[[str], str]) -> None:
+    def __init__(self, meaning: Callable[[str], str], settings: Path) -> None:
         super().__init__()
         self._meaning = meaning
+        self._hint = Content("\n").join(map(Content, (_HINT, str(settings), *(f"  {line}" for line in EXAMPLE))))
         self._seen: deque[tuple[str, str]] = deque(maxlen=_KEPT)
         self._escaped = False
 
@@ -68,7 +73,7 @@ class KeysScreen(ModalScreen[None]):
         cells = max([_NAME, *(len(name) + 2 for name, _ in self._seen)])
         room = max(20, self.query_one("#keys-seen", Static).size.width - cells)
         lines = [line for name, text in self._seen for line in _lines(name, text, cells, room)]
-        self.query_one("#keys-seen", Static).update(Content("\n").join(lines) if lines else Content(_HINT))
+        self.query_one("#keys-seen", Static).update(Content("\n").join(lines) if lines else self._hint)
 
 
 def _lines(name: str, text: str, cells: int, room: int) -> list[Content]:
