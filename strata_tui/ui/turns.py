@@ -390,6 +390,8 @@ class Turns:
         if screen.transcript.view_of(turn) is None:
             await screen.transcript.reveal(turn)
         screen.transcript.select(turn)
+        if len(turn.siblings) > 1:  # the head that tells may be out of view
+            screen.flash.say(f"Branch {turn.siblings.index(turn) + 1} of {len(turn.siblings)}.")
 
     async def go_to(self, turn: Turn) -> None:
         """Selects a message of the shown branch, wherever in it that is."""

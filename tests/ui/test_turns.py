@@ -131,6 +131,7 @@ async def test_a_stored_chat_shows_its_branches(start: Start) -> None:
         assert [branch_text(t) for t in run.screen.chat.turns] == ["", "‹ 2 of 2 ›"]
         await run.say("/branch 1")
         await run.until(lambda: branch_text(run.screen.chat.turns[1]) == "‹ 1 of 2 ›")
+        await run.until(lambda: run.screen.flash.text == "Branch 1 of 2.")
         await run.say("/branch 7")
         assert "from 1 to 2" in run.screen.flash.text
 
