@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 from rich.pretty import pretty_repr
 
@@ -15,7 +16,7 @@ from strata_tui.ui.joined import joined
 from strata_tui.ui.panels import CHATS, ENGINE, Panels
 from strata_tui.ui.widgets.chats_panel import group_of
 from strata_tui.ui.widgets.load_bar import load_text
-from strata_tui.ui.widgets.message_head import branch_text, head_text
+from strata_tui.ui.widgets.message_head import branch_text, clock, head_text
 from strata_tui.ui.widgets.message_view import foot_text
 from strata_tui.ui.widgets.queued_view import queued_text
 from strata_tui.ui.widgets.thinking_view import last_lines, thinking_title
@@ -198,3 +199,12 @@ def test_a_reply_that_did_not_simply_end_says_so() -> None:
     told = foot_text(Turn(Role.ASSISTANT, "x", 0.0, stats=stats))
     assert told == "8 tokens  –  first 0.50 s  hit –  read 17 of 2 199"
     assert foot_text(Turn(Role.ASSISTANT, "x", 0.0, stats=replace(stats, read_again=3))) == told + ", 3 again"
+
+
+def test_a_head_tells_the_day_of_a_message_that_is_not_of_today() -> None:
+    now = datetime.now()
+    assert clock(now.timestamp()) == f"{now:%H:%M}"
+    before = now - timedelta(days=1)
+    day = "%d %b" if before.year == now.year else "%d %b %Y"
+    assert clock(before.timestamp()) == f"{before:{day} %H:%M}"
+    assert clock(datetime(1999, 12, 31, 13, 55).timestamp()) == "31 Dec 1999 13:55"

@@ -70,8 +70,10 @@ def role_name(turn: Turn) -> str:
 
 
 def clock(then: float) -> str:
-    """Hours and minutes, local time."""
-    return datetime.fromtimestamp(then).strftime("%H:%M")
+    """Hours and minutes, local time; with the day where that is not today, and the year where that is another."""
+    when, now = datetime.fromtimestamp(then), datetime.now()
+    day = "" if when.date() == now.date() else "%d %b " if when.year == now.year else "%d %b %Y "
+    return when.strftime(f"{day}%H:%M")
 
 
 def branch_text(turn: Turn) -> str:
