@@ -14,7 +14,8 @@ from .keymap import DEFAULT, Keymap
 _WIDTH = 78
 _KEYS, _USAGE, _AREA_KEYS = 14, 24, 16  # cells of the columns; an area of its own has no commands
 _NARROW = 72  # below this the command stands under what it does
-EXAMPLE = "[keys]", 'export = "f5"'  # two lines of a settings file
+EXAMPLE = "[keys]", 'export = "f5"'  # lines of a settings file
+FOLDERS = "[models]", 'folders = ["~/models"]'
 _NOTES = (
     "A line that starts with two slashes is sent as a message with one.",
     "Hold shift (or option) while dragging to select text with the terminal itself.",
@@ -43,6 +44,7 @@ def help_text(keymap: Keymap = DEFAULT, width: int = _WIDTH, *, settings: Path) 
     lines += [Content(), Content.styled("The settings file", "bold $primary")]
     lines += _wrapped([str(settings), "Keys of your own in it, such as:"], width)
     lines += [Content.styled(f"  {line}", "$accent") for line in EXAMPLE]
+    lines += [Content("More folders of models:"), *(Content.styled(f"  {line}", "$accent") for line in FOLDERS)]
     lines += _wrapped([f"Themes of your own: {settings.parent / 'themes'}"], width)
     lines += [Content(), Content.styled("Ids, for keys of your own", "bold $primary")]
     for where in Where:

@@ -46,7 +46,7 @@ class ModelCommands:
                 await self.told(self._load(path))
 
         current = Path(screen.model.path) if screen.model else None
-        screen.app.push_screen(ModelsScreen(screen.shelf, current), load)
+        screen.app.push_screen(ModelsScreen(screen.shelf, current, screen.settings_file), load)
 
     async def do_open(self, path: str) -> None:
         """Loads a file, or the last one again."""

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from textual.content import Content
 
 from ..engine.gguf_info import GgufInfo
 from ..engine.plan import Plan
 from ..text import clean, clean_line
 from . import format as f
+from .help_text import FOLDERS
 from .panel_text import plan_lines
 from .shelf import Shelved
+
+if TYPE_CHECKING:  # as shelf.py
+    from ..catalog.places import Place
 
 _SIZE, _QUANT, _EXPERTS, _FIT = 10, 8, 12, 23  # cells of the columns beside the name
 _LEAST_NAME = 16
@@ -65,4 +73,15 @@ def model_details(one: Shelved, width: int) -> Content:
         lines += [Content.styled(notice, "$warning") for notice in one.plan.notices]
     elif one.problem:
         lines.append(Content.styled(clean(one.problem), "$warning"))
+    return Content("\n").join(lines)
+
+
+def folders_text(places: Iterable[Place], settings: Path) -> Content:
+    """How the settings file adds a folder, and where models are looked for: what is there comes first."""
+    lines = [Content(f"More folders, in the settings file {clean(str(settings))}:")]
+    lines += [Content.styled(f"  {line}", "$accent") for line in FOLDERS]
+    lines.append(Content("These are looked in:"))
+    for there, place in sorted(((p.folder.is_dir(), p) for p in places), key=lambda found: not found[0]):
+        about = f"  {place.kind.value}" + ("" if there else ", not there")
+        lines.append(Content.assemble("  ", clean(str(place.folder)), (about, "$secondary")))
     return Content("\n").join(lines)

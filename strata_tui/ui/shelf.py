@@ -13,6 +13,7 @@ from ..engine.options import EngineOptions
 from ..errors import UserError
 
 if TYPE_CHECKING:  # at run time when it is asked for: reading GGUF files takes numpy, and the first frame waits
+    from ..catalog.places import Place
     from ..catalog.scan import Found
     from ..engine.plan import Machine, Plan
 
@@ -45,10 +46,15 @@ class Shelf:
         self._held = held
         self._last: tuple[float, list[Shelved]] | None = None
 
+    def places(self) -> list[Place]:
+        """The folders that are looked in, in that order; they need not exist."""
+        from ..catalog.places import places
+
+        return places(self._own, self._model)
+
     def look(self, stop: Callable[[], bool]) -> Iterator[Shelved]:
         """Finds the models, one by one."""
         from ..catalog.estimate import machine
-        from ..catalog.places import places
         from ..catalog.scan import scan
 
         there: Machine | None = None
@@ -58,7 +64,7 @@ class Shelf:
         except UserError as error:
             fault = str(error)
         found: list[Shelved] = []
-        for one in scan(places(self._own, self._model), stop):
+        for one in scan(self.places(), stop):
             shelved = self._planned(one, there, fault)
             found.append(shelved)
             yield shelved

@@ -61,6 +61,17 @@ async def test_a_model_is_chosen_and_loaded(start: Start, folder: Path) -> None:
         assert run.app.screen is run.screen
 
 
+async def test_letters_that_no_name_has_show_the_folders(start: Start, folder: Path) -> None:
+    async with start(sections=Sections(folders=(folder,)), size=(200, 50)) as run:
+        await run.pilot.press("alt+m")
+        await run.until(lambda: "how to add folders" in run.shown())
+        await run.pilot.press(*"zq")
+        await run.until(lambda: "No model has these letters (in all 2 models, 1 that cannot be used)." in run.shown())
+        shown = run.shown()
+        for part in (str(folder)[:60], "own folder", ", not there", str(run.options.settings_file)[:40], "folders = ["):
+            assert part in shown, part
+
+
 async def test_what_cannot_be_used_is_not_loaded(start: Start, folder: Path) -> None:
     async with start(sections=Sections(folders=(folder,)), size=(80, 24)) as run:
         await run.pilot.press("alt+m")

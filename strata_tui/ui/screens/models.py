@@ -13,12 +13,11 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
-from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from ..actions import Where, bindings
-from ..model_text import model_details, model_line
+from ..model_text import folders_text, model_details, model_line
 from ..shelf import Shelf, Shelved, same_file
 from ..widgets.rows import Rows
 from .action_screen import ActionScreen, sentence
@@ -27,15 +26,19 @@ _BATCH_SECONDS = 0.2  # how long a thread looks before what it found is shown
 
 
 class ModelsScreen(ActionScreen[Path | None]):
-    """Gives back the file of the chosen model. The looking ends with the screen."""
+    """Gives back the file of the chosen model. The looking ends with the screen.
+
+    `settings`: the settings file, which may name more folders.
+    """
 
     CSS_PATH = "models.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(Where.PAGES), *bindings(Where.MODELS)]
 
-    def __init__(self, shelf: Shelf, current: Path | None) -> None:
+    def __init__(self, shelf: Shelf, current: Path | None, settings: Path) -> None:
         super().__init__()
         self._shelf = shelf
         self._current = current
+        self._settings = settings
         self._found: list[Shelved] = []
         self._shown: list[Shelved] = []
         self._stop = threading.Event()
@@ -166,7 +169,8 @@ class ModelsScreen(ActionScreen[Path | None]):
     def _show_details(self) -> None:
         details = self.query_one("#models-details")
         one = self.chosen
-        text = model_details(one, max(20, details.scrollable_content_region.width)) if one else Content("")
+        width = max(20, details.scrollable_content_region.width)
+        text = model_details(one, width) if one else folders_text(self._shelf.places(), self._settings)
         details.query_one(Static).update(text)
         details.scroll_home(animate=False)
 
@@ -179,7 +183,11 @@ class ModelsScreen(ActionScreen[Path | None]):
         if self._looking:
             text += ", looking for more …"
         elif not self._found:
-            text = "No models were found. /pull REPO fetches one; [models] folders in the settings names more folders."
+            text = "No models were found; /pull REPO fetches one."
+        elif not self._shown:
+            text = f"No model has these letters (in all {text})."
+        else:
+            text += "; /help tells how to add folders"
         self.tell(text)
 
     def tell(self, text: str, error: bool = False) -> None:
