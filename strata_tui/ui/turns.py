@@ -39,6 +39,7 @@ class Turns:
         self._queue = Queue()
         self._starting = False  # a reply is on its way: set at once, before anything waits
         self._editing: Editing | None = None
+        self._same_told = False  # why another reply may be no other
         self._full: Chat | None = None  # in which room has to be made, as soon as nothing runs
 
     # Sending
@@ -336,7 +337,14 @@ class Turns:
         self._start(self._answer(self._screen.chat, user))
 
     async def _answer(self, chat: Chat, user: Turn) -> None:
-        await self._begun(await self._screen.replies.answer(chat, user, *self._terms(chat)))
+        screen = self._screen
+        model, sampling = self._terms(chat)
+        run = await screen.replies.answer(chat, user, model, sampling)
+        await self._begun(run)
+        if sampling.temperature == 0 and len(run.turn.siblings) > 1 and not self._same_told:
+            self._same_told = True
+            key = screen.key_of("options", "/options")
+            screen.flash.say(f"At temperature 0 the text will be the same again; {key} opens the options.")
 
     def go_on(self, turn: Turn) -> None:
         """Has a reply gone on with where it ended."""

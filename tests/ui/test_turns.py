@@ -124,6 +124,7 @@ async def test_a_stored_chat_shows_its_branches(start: Start) -> None:
         await run.say("/regen")
         await run.until(lambda: len(run.screen.chat.turns[0].below) == 2)
         await idle(run)
+        assert run.screen.flash.text.endswith("the same again; alt+o opens the options.")
         session = session_of(run)
         await run.pilot.press("ctrl+n")
         await run.until(lambda: run.screen.chat.session is None)
