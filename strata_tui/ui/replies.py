@@ -44,6 +44,7 @@ class Replies:
         self._engine = engine
         self._store = store
         self.running: RunningReply | None = None
+        self.session: int | None = None  # of the last reply's chat, while its model is open
         self._starting = False  # a message is on its way to the store
         self._stop = False  # asked for meanwhile
         self._ends: list[_End] = []  # of replies, on their way to the store or refused by it
@@ -130,7 +131,7 @@ class Replies:
         return self._engine.generate(messages, sampling, go_on=go_on, chat=chat_key(self._store.path, session))
 
     def _run(self, reply: int, chat: Chat, turn: Turn, row: Ref, shown: Turn, sampling: Sampling) -> RunningReply:
-        now = time.monotonic()
+        now, self.session = time.monotonic(), chat.session
         self.running = run = RunningReply(reply, chat, turn, row, sampling, started=now, saved=now, shown=shown)
         if self._stop:
             self.stop()

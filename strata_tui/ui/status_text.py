@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from textual.content import Content
 
@@ -29,6 +29,7 @@ class Activity:
     seconds: float | None = None  # since the reply began
     loading: bool = False
     elsewhere: bool = False  # the running reply belongs to another chat
+    other: bool = False  # the engine's context and its last reply do
     queued: bool = False  # a message waits in the shown chat: escape takes that back first
 
 
@@ -87,9 +88,11 @@ def state_text(snapshot: Snapshot, activity: Activity, short: bool = False) -> C
 def _parts(snapshot: Snapshot, activity: Activity, folded: bool) -> list[tuple[int, tuple[int, Content]]]:
     """(position, (importance, text)); importance 0 is kept longest."""
     parts: list[tuple[int, Content]] = []
+    if activity.other and not activity.running:
+        snapshot = replace(snapshot, reply=None)
     if snapshot.context_total:
-        ratio = snapshot.context_used / snapshot.context_total
-        style = "$warning" if ratio >= 0.9 else ""
+        ratio = None if activity.other else snapshot.context_used / snapshot.context_total
+        style = "$warning" if ratio is not None and ratio >= 0.9 else ""
         meter = "" if folded else f.bar(ratio, 8) + " "
         parts.append((1, Content.assemble("ctx ", (meter + f.percent(ratio, 0), style))))
     if activity.running and snapshot.state is EngineState.PROMPT:

@@ -87,3 +87,12 @@ def test_states_in_words() -> None:
 def test_without_a_gpu_it_says_where_the_arena_is() -> None:
     shown = status_text(replace(LIVE, memory=MemoryReport("CPU")), Activity(), 100, folded=True).plain
     assert "RAM arena" in shown and "vram" not in shown
+
+
+def test_the_context_of_another_chat_is_a_dash() -> None:
+    idle = replace(LIVE, state=EngineState.IDLE, reply=ReplyStats(prompt_tokens=40, reply_tokens=412))
+    shown = status_text(idle, Activity(other=True), 120, folded=True).plain
+    assert "ctx –" in shown and "tok/s" not in shown and "hit –" in shown and "read " not in shown
+    beside = status_text(idle, Activity(other=True), 120, folded=False).plain
+    assert "░ –" in beside and "tokens" not in beside
+    assert "18.3 tok/s" in status_text(LIVE, Activity(running=True, other=True), 120, folded=True).plain

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -128,7 +129,9 @@ async def test_a_stored_chat_shows_its_branches(start: Start) -> None:
         session = session_of(run)
         await run.pilot.press("ctrl+n")
         await run.until(lambda: run.screen.chat.session is None)
+        await run.until(lambda: re.search(r"ctx ░+ –", run.shown()))
         await run.screen.commands.open_session(session)
+        await run.until(lambda: re.search(r"ctx \S+ +\d+ %", run.shown()))
         assert [branch_text(t) for t in run.screen.chat.turns] == ["", "‹ 2 of 2 ›"]
         await run.say("/branch 1")
         await run.until(lambda: branch_text(run.screen.chat.turns[1]) == "‹ 1 of 2 ›")

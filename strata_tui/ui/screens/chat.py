@@ -379,6 +379,7 @@ class ChatScreen(Closable, Screen[None]):
     def _loaded(self, event: Loaded) -> None:
         self.loader.ended(True)
         self.failure = ""
+        self.replies.session = None
         self.engine_panel.forget()
         self._show_model(event.model, event.plan)
         self.turns.go_ahead()
@@ -412,10 +413,12 @@ class ChatScreen(Closable, Screen[None]):
         self.engine_panel.sample(self.snapshot)
         run = self.replies.running
         queued = self.queued.display
-        activity = Activity(loading=self.loader.loading, queued=queued)
+        of_shown = self.chat.session is not None and self.chat.session == self.replies.session
+        other = not of_shown and bool(self.chat.turns or self.snapshot.context_used)
+        activity = Activity(loading=self.loader.loading, queued=queued, other=other)
         if run is not None:
-            seconds, elsewhere = time.monotonic() - run.started, run.chat is not self.chat
-            activity = Activity(True, run.stopping, run.prompt, seconds, elsewhere=elsewhere, queued=queued)
+            seconds, away = time.monotonic() - run.started, run.chat is not self.chat
+            activity = Activity(True, run.stopping, run.prompt, seconds, elsewhere=away, other=other, queued=queued)
         self.query_one("#status", StatusLine).show(self.snapshot, activity, not self.panels.is_beside(ENGINE))
         self.key_line.check()
 
