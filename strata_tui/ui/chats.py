@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..engine.snapshot_names import chat_key
 from ..errors import UserError
 from ..sessions.rows import SessionInfo
-from .actions import parse_slash
+from .actions import key_name, parse_slash
 from .chat import Chat, Turn
 
 if TYPE_CHECKING:
@@ -256,7 +256,8 @@ class Chats:
         if session == screen.chat.session:
             await self._leave_for_new()  # keeps the draft of the deleted one
         await self.refresh()
-        screen.flash.say(f"Deleted: {title}   /undo (alt+u) brings it back", stay=True)
+        keys = "".join(f" ({key_name(key)})" for key in screen.keymap.of("undelete")[:1])
+        screen.flash.say(f"Deleted: {title}   /undo{keys} brings it back", stay=True)
 
     async def undelete(self) -> None:
         """Brings back the chat deleted last, by this run of the program or by one before."""

@@ -244,7 +244,9 @@ class Commands(TurnCommands, LibraryCommands, PromptCommands, OptionsCommands, M
     def _set_modes(self, modes: Modes, news: str) -> None:
         self._modes = modes
         self._screen.engine.set_modes(modes)
-        self._screen.flash.say(f"{news}; the engine panel (f4) shows what is in force.")
+        self._screen.flash.say(
+            f"{news}; the engine panel ({self._screen.key_of('engine', '/engine')}) shows what is in force."
+        )
         self._screen.sample_now()
         self.keep({f.name: getattr(modes, f.name) for f in fields(Modes)})
 

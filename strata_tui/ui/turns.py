@@ -155,7 +155,7 @@ class Turns:
             why = event.message or "The reply ended with an error."
             self._give_back(run.chat, self._queue.take_all(run.chat), why)
         elif run.before is not None and event.reason is FinishReason.STOP and not event.stats.reply_tokens:
-            screen.flash.say("The model had nothing to add.")
+            screen.flash.say("The reply had ended by itself: the model has nothing to add.")
         if (view := transcript.view_of(run.turn)) is not None:
             transcript.before_growth()
             view.sync()

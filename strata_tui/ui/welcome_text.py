@@ -38,7 +38,8 @@ def welcome_text(
     elif loading:
         lines.append(Content("The model is loading; you can write already."))
     else:
-        lines.append(Content("No model is loaded. /open PATH loads one; the chats can be read (f2)."))
+        key = next((key_name(key) for key in keymap.of("chats")), "/chats")
+        lines.append(Content(f"No model is loaded. /open PATH loads one; the chats can be read ({key})."))
     lines += [Content(), *_keys(keymap, min(_WIDTH, width))]
     if model is not None and plan:
         lines += [Content(), Content.styled("Memory plan", "bold $primary"), *plan_lines(plan, min(_WIDTH, width))]

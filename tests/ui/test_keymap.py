@@ -16,6 +16,7 @@ from strata_tui.ui.keymap import DEFAULT, key_of, resolve_keys
 from strata_tui.ui.screens.keys import KeysScreen
 from strata_tui.ui.screens.log import LogScreen
 from strata_tui.ui.screens.text_screen import TextScreen
+from strata_tui.ui.welcome_text import welcome_text
 
 if TYPE_CHECKING:
     from tests.ui.conftest import Start
@@ -200,3 +201,9 @@ async def test_the_palette_finds_the_settings(start: Start) -> None:
         await run.until(lambda: "settings file" in run.shown())
         await run.pilot.press("enter")
         await run.until(lambda: isinstance(run.app.screen, TextScreen))
+
+
+def test_the_welcome_names_the_keys_in_force() -> None:
+    for given, key in ((("f3",), "(f3)"), ((), "(/chats)")):
+        text = welcome_text(None, False, (), Path("chats"), 80, resolve_keys({"chats": given})).plain
+        assert f"the chats can be read {key}" in text
