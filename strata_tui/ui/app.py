@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -175,6 +176,9 @@ def run(options: ChatOptions) -> int:
             app.run(mouse=options.settings.mouse)
         finally:
             engine.close()
+    chat = app.chat_screen.chat
+    if chat.turns and chat.session is not None and sys.stdout.isatty():
+        print(f"Go on with: strata-tui --resume {chat.session}")
     if app.chat_screen.failure:  # no model was open at the end
         raise UserError(app.chat_screen.failure)
     return app.return_code or 0

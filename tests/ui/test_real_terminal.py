@@ -104,3 +104,13 @@ def test_bytes_that_are_no_text_and_keys_that_come_at_once(terminal: Terminal) -
     time.sleep(0.5)  # a pause is what tells escape from the beginning of another key
     terminal.type("\x11")
     assert terminal.ended() == 0
+
+
+def test_the_end_says_how_to_come_back(terminal: Terminal) -> None:
+    terminal.type("hello")
+    terminal.until(b"hello")
+    terminal.type("\r")
+    terminal.until(b"You")
+    terminal.type("\x11")  # ctrl+q
+    terminal.until(b"\x1b[?1049l", b"Go on with: strata-tui --resume 1\r\n")
+    assert terminal.ended() == 0
