@@ -257,7 +257,7 @@ class Chats:
             await self._leave_for_new()  # keeps the draft of the deleted one
         await self.refresh()
         keys = "".join(f" ({key_name(key)})" for key in screen.keymap.of("undelete")[:1])
-        screen.flash.say(f"Deleted: {title}   /undo{keys} brings it back", stay=True)
+        screen.flash.say(f"Deleted: {title}   /undo{keys} brings it back", answers=True)
 
     async def undelete(self) -> None:
         """Brings back the chat deleted last, by this run of the program or by one before."""

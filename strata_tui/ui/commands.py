@@ -69,11 +69,12 @@ class Commands(TurnCommands, LibraryCommands, PromptCommands, OptionsCommands, M
             return
         if action != "interrupt":
             self.disarm()
+        self._screen.flash.next_action()
         method: Callable[[str], Awaitable[None] | None] = getattr(self, f"do_{action}")
         try:
             waiting = method(argument)
         except UserError as error:
-            self._screen.flash.say(str(error), error=True)
+            self._screen.flash.say(str(error), error=True, answers=True)
         else:
             if waiting is not None:
                 await self.told(waiting)
@@ -83,7 +84,7 @@ class Commands(TurnCommands, LibraryCommands, PromptCommands, OptionsCommands, M
         try:
             await work
         except UserError as error:
-            self._screen.flash.say(str(error), error=True)
+            self._screen.flash.say(str(error), error=True, answers=True)
 
     def keep(self, changes: Mapping[str, object]) -> None:
         """Writes settings to their file, in the order of the calls, while the screen goes on."""

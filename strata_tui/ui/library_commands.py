@@ -79,7 +79,7 @@ class LibraryCommands:
                 written = await export_shown(chat, draft, wish)
             else:
                 written = await export_chat(screen.store, session, wish)
-            screen.flash.say(f"Written to {written}", stay=True)
+            screen.flash.say(f"Written to {written}", answers=True)
 
         if argument:
             await export(parse_wish(argument))
@@ -109,5 +109,5 @@ class LibraryCommands:
             return take_in(screen.store, read_file(Path(path).expanduser()))
 
         news = await asyncio.to_thread(work)
-        screen.flash.say(news, stay=True)
+        screen.flash.say(news, answers=True)
         await self.chats.refresh()

@@ -432,7 +432,9 @@ async def test_keys_that_need_a_reply_say_so(start: Start) -> None:
         assert "Only your own" in run.screen.flash.text
         await run.pilot.press("right_square_bracket")
         assert "no other branch" in run.screen.flash.text
-        await run.pilot.press("c")
+        await run.pilot.press("up")
+        assert run.screen.flash.text == ""
+        await run.pilot.press("down", "c")
         assert "no code" in run.screen.flash.text
         await run.pilot.press("down")  # out of the messages again
         assert run.prompt.has_focus and run.screen.transcript.selected is None
