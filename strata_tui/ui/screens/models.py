@@ -185,7 +185,8 @@ class ModelsScreen(ActionScreen[Path | None]):
         elif not self._found:
             text = "No models were found; /pull REPO fetches one."
         elif not self._shown:
-            text = f"No model has these letters (in all {text})."
+            number = len(self._found)
+            text = f"No model has these letters ({number} model{'' if number == 1 else 's'} in all)."
         else:
             text += "; /help tells how to add folders"
         self.tell(text)
