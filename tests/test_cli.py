@@ -532,6 +532,7 @@ def test_a_log_that_cannot_be_written_is_one_sentence_and_the_reply_goes_on(cli:
 def test_ctrl_c_while_modules_are_imported_ends_it_quietly(env: dict[str, str], module: str) -> None:
     code = f"""
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests may have been started with it ignored
 class Press:
     def find_spec(name, *_):
         if name == {module!r}:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-from ..term.signals import wait_readable
+from ..term.signals import Waiting
 from ..text import clean
 
 CONTINUED, BLOCK = "\\", '"""'
@@ -22,6 +22,7 @@ class Lines:
         self._source = source
         self._out = out
         self._asks = source.isatty()
+        self._waiting = Waiting() if self._asks else None
         self._read_ahead = b""  # from a person's terminal, behind the end of a line
         self._last = "\n"  # the character written last
 
@@ -73,16 +74,16 @@ class Lines:
         if self._asks and prompt:
             self._out.write(prompt)
             self._out.flush()
-        line = self._typed() if self._asks else self._source.readline()
+        line = self._typed(self._waiting) if self._waiting else self._source.readline()
         if not line:
             return None
         return line.removesuffix("\n").removesuffix("\r")
 
-    def _typed(self) -> str:
+    def _typed(self, waiting: Waiting) -> str:
         """A line as readline gives it, but no ctrl+c is lost on the way into the read."""
         data, self._read_ahead = self._read_ahead, b""
         while b"\n" not in data:
-            wait_readable(self._source.fileno())
+            waiting.until_readable(self._source.fileno())
             more = os.read(self._source.fileno(), 65536)
             if not more:
                 break

@@ -51,22 +51,21 @@ def interrupts() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def wait_readable(fd: int) -> None:
-    """Waits until there is something to read, or the end of it. Main thread only.
+class Waiting:
+    """Waits for input so that no signal is missed. One for the program, made on the main thread, and kept.
 
     Python runs a signal's handler between its own instructions. A signal that comes just before the system call
     that waits, or that the system gives to another thread, is not handled until that call ends; so signals end this
-    wait, too, by a pipe. What the handler raises is raised here.
+    wait, too, by a pipe. The pipe is not set up anew for each wait: a handler that raises in between would leave
+    Python writing to a closed one.
     """
-    reading, writing = os.pipe()
-    try:
+
+    def __init__(self) -> None:
+        self._signals, writing = os.pipe()
         os.set_blocking(writing, False)
-        before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-        try:
-            while fd not in select.select([fd, reading], [], [])[0]:
-                os.read(reading, 4096)
-        finally:
-            signal.set_wakeup_fd(before)
-    finally:
-        os.close(reading)
-        os.close(writing)
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+
+    def until_readable(self, fd: int) -> None:
+        """Waits until there is something to read, or the end of it. What a handler raises is raised here."""
+        while fd not in select.select([fd, self._signals], [], [])[0]:
+            os.read(self._signals, 4096)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import io
 import os
@@ -291,6 +292,13 @@ class Pty:
         self.seen = ""
         os.write(self.master, text.encode())
 
+    def rest(self) -> str:
+        """What it wrote until its end."""
+        with contextlib.suppress(OSError):  # nobody has the other end any more
+            while select.select([self.master], [], [], 1)[0]:
+                self.seen += os.read(self.master, 65536).decode()
+        return self.seen
+
 
 @pytest.mark.parametrize("term", ["dumb", None])
 def test_a_simple_terminal_gets_it_by_itself(term: str | None, tmp_path: Path, demo_model: Path) -> None:
@@ -312,7 +320,7 @@ def test_a_simple_terminal_gets_it_by_itself(term: str | None, tmp_path: Path, d
         program.type("\x03")
         program.until("ctrl+c again, or /quit, quits.")
         program.type("\x04")
-        assert program.process.wait(30) == 0
+        assert program.process.wait(30) == 0, program.rest()
         assert "\x1b" not in everything
     finally:
         program.process.kill()
