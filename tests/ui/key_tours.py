@@ -62,7 +62,7 @@ def open_chat(tour: Tour, title: str) -> None:
     tour.terminal.press("f")
     tour.terminal.until(lambda text: "enter open" not in key_line(text))
     tour.terminal.type(title)
-    tour.terminal.until(lambda text: "1 of " in text)
+    tour.terminal.until(lambda text: re.search(r" \d+ of \d+ [━─]", text))  # on the list's border
     tour.go("enter", to="enter open")
     tour.go("enter", to=f"strata  {title}")
     tour.terminal.until(lambda text: "enter send" in key_line(text))
