@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import codecs
+import logging
 import re
 from typing import Any
 
 from textual.drivers import linux_driver
 
+_log = logging.getLogger(__name__)
 _ESCAPE, _ALT = "\x1b", 3
 _PASTE, _PASTED = "\x1b[200~", "\x1b[201~"
 _ALT_KEY = re.compile(r"(?<!\x1b)\x1b([a-z0-9])")
@@ -42,4 +44,6 @@ def install() -> None:
     """Has Textual's driver use it. Its loop has no place for that, so the function by which it finds a decoder is
     another one from here on, in the driver's module only.
     """
+    if not hasattr(linux_driver, "getincrementaldecoder"):
+        _log.warning("This Textual decodes keys in another way: bytes that are not UTF-8 may end the chat.")
     linux_driver.getincrementaldecoder = lambda _encoding: Keyboard  # type: ignore[assignment]

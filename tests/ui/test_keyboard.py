@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from textual import events
 from textual._xterm_parser import XTermParser
+from textual.drivers import linux_driver
 
-from strata_tui.ui.keyboard import Keyboard
+from strata_tui.ui.keyboard import Keyboard, install
 
 
 def keys(*reads: bytes) -> list[str]:
@@ -42,3 +43,14 @@ def test_what_is_pasted_stays_as_it_is() -> None:
     assert keyboard.decode(b"\x1b[200~\x1bm") + keyboard.decode(b"\x1b[201~\x1bm") == (
         "\x1b[200~\x1bm\x1b[201~\x1b[109;3u"
     )
+
+
+def test_a_textual_that_it_does_not_fit_is_told_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(linux_driver, "getincrementaldecoder", None)  # so that it is put back
+    install()
+    assert not caplog.records
+    monkeypatch.delattr(linux_driver, "getincrementaldecoder")
+    install()
+    assert "decodes keys in another way" in caplog.text
