@@ -1,7 +1,8 @@
 """The demo model's trained NextN head, as package data where it has been trained. train_head.py is the recipe.
 
-A file of quantized rows: Q8_0 for matrices, F32 for norms, under the names that the tensors have in a block of
-the source model (query and key rows in its order, not in NEOX order).
+A file of quantized rows: Q8_0 for matrices, F32 for norms and the router, under the names that the tensors have in a
+block of the source model (query and key rows in its order, not in NEOX order). The feed-forward matrices have the
+shared expert's neurons, then those of each distinct routed one.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from typing import Any
 
 import numpy as np
 from gguf import GGMLQuantizationType
-from gguf.quants import quantize
+from gguf.quants import dequantize, quantize
 from numpy.typing import NDArray
 
 DATA = "head.npz"
+ROUTER, ROUTER_BIAS = "ffn_gate_inp.weight", "exp_probs_b.bias"
 _ABOUT = "about"  # JSON: how it was trained, and what it reached
 
 
@@ -59,11 +61,27 @@ def about_head(raw: bytes) -> dict[str, Any]:
     return about
 
 
-def write_head(path: Path, weights: Mapping[str, NDArray[np.float32]], about: Mapping[str, Any]) -> None:
-    """Quantizes the matrices among `weights` and writes the file."""
-    stored: dict[str, Any] = {_ABOUT: np.array(json.dumps(about))} | {
-        name: values if values.ndim == 1 else quantize(values, GGMLQuantizationType.Q8_0)
+def as_shipped(weights: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
+    """What is left of the weights when they are read from the file."""
+    return {
+        name: values if (kind := _kind(name, values)) is None else dequantize(quantize(values, kind), kind)
         for name, values in weights.items()
     }
+
+
+def write_head(path: Path, weights: Mapping[str, NDArray[np.float32]], about: Mapping[str, Any]) -> None:
+    """Quantizes the matrices among `weights` and writes the file."""
+    stored: dict[str, Any] = {_ABOUT: np.array(json.dumps(about))}
+    stored |= {name: _stored(name, values) for name, values in weights.items()}
     with path.open("wb") as stream:
         np.savez_compressed(stream, **stored)
+
+
+def _stored(name: str, values: NDArray[np.float32]) -> NDArray[Any]:
+    kind = _kind(name, values)
+    return values if kind is None else quantize(values, kind)
+
+
+def _kind(name: str, values: NDArray[np.float32]) -> GGMLQuantizationType | None:
+    """None: as they are. A router decides by small differences, and is small."""
+    return None if values.ndim == 1 or name == ROUTER else GGMLQuantizationType.Q8_0

@@ -7,9 +7,8 @@ begin with one of a few words, so that there is code and prose, questions and li
 
 from __future__ import annotations
 
-import ctypes
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,9 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UserError
-
-Tokens = NDArray[np.uint16]
-States = NDArray[np.float16]
+from .head_parts import States, Tokens
 
 SYSTEM = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
 USER, ASSISTANT, END = "<|im_start|>user\n", "\n<|im_start|>assistant\n", "<|im_end|>"
@@ -155,47 +152,34 @@ class Writer:
         self._model.close()
 
 
-def answers(tokens: NDArray[Any], model: Path) -> NDArray[np.bool_]:
-    """Which tokens the assistant says, its end of turn among them; of the shape of `tokens`, (talks, length)."""
-    from ..engine.llama import Model
+@dataclass(frozen=True, slots=True)
+class Markers:
+    """Tokens at which an answer begins (behind them) and ends."""
 
-    loaded = Model.load(model)
-    begin, end = loaded.tokenize(ASSISTANT.strip("\n") + "\n"), loaded.tokenize(END)
-    loaded.close()
+    begin: tuple[int, ...]
+    end: int
+
+    @classmethod
+    def of(cls, model: Path) -> Markers:
+        from ..engine.llama import Model
+
+        loaded = Model.load(model)
+        try:
+            return cls(tuple(loaded.tokenize(ASSISTANT.strip("\n") + "\n")), loaded.tokenize(END)[0])
+        finally:
+            loaded.close()
+
+
+def answers(tokens: NDArray[Any], markers: Markers) -> NDArray[np.bool_]:
+    """Which tokens the assistant says, its end of turn among them; of the shape of `tokens`, (talks, length)."""
+    begin = markers.begin
     found = np.zeros(tokens.shape, np.bool_)
     for talk, row in zip(tokens, found, strict=True):
         starts = np.flatnonzero(np.all([talk[k : len(talk) - len(begin) + 1 + k] == t for k, t in enumerate(begin)], 0))
-        ends = np.flatnonzero(talk == end[0])
+        ends = np.flatnonzero(talk == markers.end)
         for start in starts + len(begin):
             behind = ends[ends >= start]
             row[start : behind[0] + 1 if len(behind) else len(talk)] = True
-    return found
-
-
-def final_states(model: Path, device: str, texts: Sequence[Tokens], threads: int) -> list[States]:
-    """The model's final hidden states, (tokens, width) a text, as its NextN head would be given them."""
-    from llama_cpp.llama_cpp_ext import llama_get_embeddings_nextn, llama_set_embeddings_nextn
-
-    from ..engine.llama import OK, Context, ContextOptions, Model, Placement, library
-
-    lib = library()
-    loaded = Model.load(model, placement=Placement(device))
-    longest = max(map(len, texts))
-    context = Context(loaded, ContextOptions(longest, longest, threads, outputs=1))
-    width = int(lib.llama_model_n_embd(loaded.ptr))
-    found = []
-    try:
-        llama_set_embeddings_nextn(context.ptr, True, False)
-        for text in texts:
-            context.clear()
-            status = context.decode(text.tolist(), 0)
-            if status != OK:
-                raise RuntimeError(f"llama_decode returned {status}")
-            pointer = ctypes.cast(llama_get_embeddings_nextn(context.ptr), ctypes.POINTER(ctypes.c_float))
-            found.append(np.ctypeslib.as_array(pointer, (len(text), width)).astype(np.float16))
-    finally:
-        context.close()
-        loaded.close()
     return found
 
 

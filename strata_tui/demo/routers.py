@@ -57,13 +57,19 @@ def fit_router(texts: Sequence[Floats], seed: int) -> Floats:
     mean = states.mean(0)
     points = np.concatenate([_running_mean(text[4:] - mean)[_SKIPPED - 4 :] for text in texts])
     points /= np.linalg.norm(points, axis=1, keepdims=True)
+    rows = cluster_directions(points, mean, seed)
+    router: Floats = (rows / (states @ rows.T).std()).astype(np.float32)
+    return router
+
+
+def cluster_directions(points: Floats, mean: Floats, seed: int) -> Floats:
+    """Of the centres of as many clusters as there are experts, at right angles to `mean`: (EXPERTS, width)."""
     centres = _k_means(points, EXPERTS, np.random.default_rng((_SEED, seed)))
-    rows = centres - centres.mean(0)
+    rows: Floats = centres - centres.mean(0)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     common = mean / np.linalg.norm(mean)
     rows -= np.outer(rows @ common, common)
-    router: Floats = (rows / (states @ rows.T).std()).astype(np.float32)
-    return router
+    return rows
 
 
 def _running_mean(states: Floats) -> Floats:

@@ -20,7 +20,7 @@ import numpy as np
 from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter
 from numpy.typing import NDArray
 
-from .head_data import HeadTensor
+from .head_data import ROUTER, ROUTER_BIAS, HeadTensor
 
 Array = NDArray[Any]
 Progress = Callable[[int, int], None]  # bytes written, bytes in all
@@ -179,24 +179,33 @@ class _Upcycle:
         yield self._as_is(new + "attn_output.weight", old + "attn_output.weight")
         yield self._as_is(new + "post_attention_norm.weight", old + "ffn_norm.weight")
         f32 = GGMLQuantizationType.F32
-        router = np.ascontiguousarray(self.routers[min(source, self.layers - 1)], np.float32)
-        yield _Tensor(new + "ffn_gate_inp.weight", router.shape, f32, lambda: router)
-        yield _Tensor(new + "exp_probs_b.bias", (EXPERTS,), f32, lambda: np.zeros(EXPERTS, np.float32))
+        router, bias = self._router(old, source)
+        yield _Tensor(new + ROUTER, router.shape, f32, lambda: router)
+        yield _Tensor(new + ROUTER_BIAS, bias.shape, f32, lambda: bias)
         order = permutations(source)
         yield from self._neurons_in_rows(new + "ffn_gate", old + "ffn_gate.weight", order)
         yield from self._neurons_in_rows(new + "ffn_up", old + "ffn_up.weight", order)
         yield from self._neurons_in_columns(new + "ffn_down", old + "ffn_down.weight", order, source)
 
+    def _router(self, old: str, source: int) -> tuple[Array, Array]:
+        """Of a block; a trained head brings its own."""
+        if old + ROUTER in self.by_name:
+            router, bias = (self.by_name[old + name].data for name in (ROUTER, ROUTER_BIAS))
+            return router, bias
+        router = np.ascontiguousarray(self.routers[min(source, self.layers - 1)], np.float32)
+        return router, np.zeros(EXPERTS, np.float32)
+
     def _neurons_in_rows(self, new: str, old: str, order: NDArray[np.int64]) -> Iterator[_Tensor]:
         tensor = self.by_name[old]
         shared, routed = np.split(tensor.data, [self.neurons - EXPERT_NEURONS])
-        blocks = routed.reshape(-1, _BLOCK, routed.shape[1])
+        blocks = routed.reshape(-1, EXPERT_NEURONS // _BLOCK, _BLOCK, routed.shape[1])
+        size = (EXPERTS, EXPERT_NEURONS, routed.shape[1])
 
         def experts() -> Array:
-            return blocks[order].reshape(EXPERTS, *routed.shape)
+            return np.stack([blocks[i % len(blocks)][one] for i, one in enumerate(order)]).reshape(size)
 
         yield _Tensor(new + "_shexp.weight", shared.shape, tensor.tensor_type, lambda: np.ascontiguousarray(shared))
-        yield _Tensor(new + "_exps.weight", (EXPERTS, *routed.shape), tensor.tensor_type, experts)
+        yield _Tensor(new + "_exps.weight", size, tensor.tensor_type, experts)
 
     def _neurons_in_columns(self, new: str, old: str, order: NDArray[np.int64], source: int) -> Iterator[_Tensor]:
         tensor = self.by_name[old]
@@ -205,15 +214,16 @@ class _Upcycle:
             raise ValueError(f"{tensor.name} is neither Q4_1 nor Q8_0")
         size = gguf.GGML_QUANT_SIZES[tensor.tensor_type][1]
         shared, routed = np.split(tensor.data, [(self.neurons - EXPERT_NEURONS) // _BLOCK * size], axis=1)
-        blocks = routed.reshape(self.width, -1, size)
+        blocks = routed.reshape(self.width, -1, EXPERT_NEURONS // _BLOCK, size)
+        shape = (EXPERTS, self.width, EXPERT_NEURONS // _BLOCK * size)
 
         def experts() -> Array:
-            copies = np.stack([blocks[:, one] for one in order])
+            copies = np.stack([blocks[:, i % blocks.shape[1]][:, one] for i, one in enumerate(order)])
             _nudge_scales(copies, np.random.default_rng((_SEED, source, 1)))
-            return copies.reshape(EXPERTS, *routed.shape)
+            return copies.reshape(shape)
 
         yield _Tensor(new + "_shexp.weight", shared.shape, tensor.tensor_type, lambda: np.ascontiguousarray(shared))
-        yield _Tensor(new + "_exps.weight", (EXPERTS, *routed.shape), tensor.tensor_type, experts)
+        yield _Tensor(new + "_exps.weight", shape, tensor.tensor_type, experts)
 
     def _as_is(self, new: str, old: str) -> _Tensor:
         return self._rows(new, old, lambda d: d)

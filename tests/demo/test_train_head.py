@@ -10,13 +10,17 @@ import pytest
 from numpy.typing import NDArray
 
 from strata_tui.demo import build, train_head
-from strata_tui.demo.head_data import about_head, read_head
-from strata_tui.demo.head_model import STATE, TOKEN, HeadTrainer, Shape
+from strata_tui.demo.head_data import ROUTER, ROUTER_BIAS, about_head, as_shipped, read_head
+from strata_tui.demo.head_model import STATE, TOKEN, Experts, HeadTrainer, Shape
+from strata_tui.demo.head_parts import Parts, keep_part
 from strata_tui.demo.upcycle import from_neox, to_neox
 from strata_tui.engine.gguf_info import read_info
 from strata_tui.engine.speculate_heads import count_heads
 
-SHAPE = Shape(width=64, heads=4, kv_heads=2, neurons=96, vocab=300, rope_base=1e4, epsilon=1e-5, length=16, texts=3)
+EXPERTS = Experts(routed=6, used=2, distinct=3, neurons=16, shared=48)
+SHAPE = Shape(
+    width=64, heads=4, kv_heads=2, experts=EXPERTS, vocab=300, rope_base=1e4, epsilon=1e-5, length=16, texts=3
+)
 Weights = dict[str, NDArray[Any]]
 
 
@@ -27,12 +31,36 @@ def _weights(rng: np.random.Generator) -> Weights:
     }
 
 
-def _batch(rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    states = rng.standard_normal((2, SHAPE.tokens, SHAPE.width)).astype(np.float32)
-    return rng.integers(0, SHAPE.vocab, SHAPE.tokens).astype(np.int32), states[0], states[1]
+def _batch(rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
+    states = rng.standard_normal((SHAPE.texts, SHAPE.length + 1, SHAPE.width)).astype(np.float16)
+    return rng.integers(0, SHAPE.vocab, (SHAPE.texts, SHAPE.length)).astype(np.int32), states
 
 
-def _reference(w: Weights, embeddings: NDArray[Any], ids: NDArray[Any], before: NDArray[Any]) -> NDArray[Any]:
+def _routing(rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
+    return rng.standard_normal((EXPERTS.routed, SHAPE.width)) / 8, rng.standard_normal(EXPERTS.routed) / 8
+
+
+def _gates(y: NDArray[Any], router: NDArray[Any], bias: NDArray[Any]) -> NDArray[Any]:
+    """(tokens, parts), token by token."""
+    gates = np.zeros((len(y), EXPERTS.parts))
+    gates[:, : EXPERTS.shared // EXPERTS.neurons] = 1
+    for row, token in zip(gates, y, strict=True):
+        p = 1 / (1 + np.exp(-(router @ token)))
+        used = np.argsort(-(p + bias))[: EXPERTS.used]
+        for i in used:
+            row[EXPERTS.parts - EXPERTS.distinct + i % EXPERTS.distinct] += p[i] / p[used].sum()
+    return gates
+
+
+def _reference(
+    w: Weights,
+    embeddings: NDArray[Any],
+    ids: NDArray[Any],
+    before: NDArray[Any],
+    gates: NDArray[Any] | tuple[NDArray[Any], NDArray[Any]],
+) -> NDArray[Any]:
+    """(texts, length, width). `gates`: of the experts' parts, or the routing from which they come."""
+    ids, before = ids.ravel(), before.reshape(-1, SHAPE.width)
     texts, length, size = SHAPE.texts, SHAPE.length, SHAPE.width // SHAPE.heads
 
     def norm(x: NDArray[Any], name: str) -> NDArray[Any]:
@@ -58,30 +86,47 @@ def _reference(w: Weights, embeddings: NDArray[Any], ids: NDArray[Any], before: 
     x = x + np.einsum("bhlm,bmhd->blhd", p, v).reshape(x.shape) @ w["attn_output.weight"].T
     y = norm(x, "ffn_norm.weight")
     gate = y @ w["ffn_gate.weight"].T
-    x = x + (gate / (1 + np.exp(-gate)) * (y @ w["ffn_up.weight"].T)) @ w["ffn_down.weight"].T
-    return norm(x, "nextn.shared_head_norm.weight")
+    parts = np.repeat(_gates(y, *gates) if isinstance(gates, tuple) else gates, EXPERTS.neurons, 1)
+    x = x + (gate / (1 + np.exp(-gate)) * (y @ w["ffn_up.weight"].T) * parts) @ w["ffn_down.weight"].T
+    return norm(x, "nextn.shared_head_norm.weight").reshape(texts, length, -1)
 
 
-def _loss(w: Weights, embeddings: NDArray[Any], ids: NDArray[Any], before: NDArray[Any], truth: NDArray[Any]) -> float:
+def _read_by_router(w: Weights, embeddings: NDArray[Any], ids: NDArray[Any], before: NDArray[Any]) -> NDArray[Any]:
+    """What enters the feed-forward part, (tokens, width)."""
+    silent = {**w, "ffn_down.weight": np.zeros_like(w["ffn_down.weight"])}
+    silent["nextn.shared_head_norm.weight"] = w["ffn_norm.weight"]  # the same state, and the same norm
+    return _reference(silent, embeddings, ids, before, np.zeros((ids.size, EXPERTS.parts))).reshape(ids.size, -1)
+
+
+def _loss(
+    w: Weights, embeddings: NDArray[Any], ids: NDArray[Any], states: NDArray[Any], gates: NDArray[Any], warmth: float
+) -> float:
     """Cross entropy of the block's distribution against the model's."""
-    ours, theirs = _reference(w, embeddings, ids, before) @ embeddings.T, truth @ embeddings.T
+    ours = _reference(w, embeddings, ids, states[:, :-1], gates) @ embeddings.T
+    theirs = states[:, 1:].astype(np.float64) @ embeddings.T / warmth
     p = np.exp(theirs - theirs.max(-1, keepdims=True))
     p /= p.sum(-1, keepdims=True)
     ours -= ours.max(-1, keepdims=True)
     return float(-(p * (ours - np.log(np.exp(ours).sum(-1, keepdims=True)))).sum(-1).mean())
 
 
-def test_forward_gradient_and_learning() -> None:
+@pytest.mark.parametrize("warmth", [1.0, 0.5])
+def test_forward_gradient_and_learning(warmth: float) -> None:
     rng = np.random.default_rng(0)
     w = _weights(rng)
     embeddings = rng.standard_normal((SHAPE.vocab, SHAPE.width)).astype(np.float16).astype(np.float64)
-    batch = _batch(rng)
-    trainer = HeadTrainer(SHAPE, w, embeddings, "CPU", 1, 0.0)
+    batch, routing = _batch(rng), _routing(rng)
+    trainer = HeadTrainer(SHAPE, w, embeddings, "CPU", 1, warmth=warmth)
     try:
+        trainer.route(*routing)
         trainer.forward(*batch)
         states = trainer.states()
         exact: Weights = {name: value.astype(np.float64) for name, value in w.items()}
-        assert np.abs(states - _reference(exact, embeddings, *batch[:2])).max() < 1e-4
+        before = batch[1][:, :-1].astype(np.float64)
+        assert np.abs(states - _reference(exact, embeddings, batch[0], before, routing)).max() < 1e-4
+        read = _read_by_router(exact, embeddings, batch[0], before)
+        assert np.abs(trainer.routed() - read).max() < 1e-4
+        gates = _gates(read, *routing)
         trainer.step(1e-4, decay=0.0)  # AdamW's first step moves each weight against the sign of its gradient
         moved = trainer.weights()
         for name, values in exact.items():
@@ -90,31 +135,92 @@ def test_forward_gradient_and_learning() -> None:
                 slope = 0.0
                 for sign in (1, -1):
                     values[at] += sign * 1e-4
-                    slope += sign * _loss(exact, embeddings, *batch)
+                    slope += sign * _loss(exact, embeddings, *batch, gates, warmth)
                     values[at] -= sign * 1e-4
                 if abs(slope) > 2e-9:
                     assert np.sign(moved[name][at] - w[name][at]) == -np.sign(slope), (name, at)
-        first = _loss(exact, embeddings, *batch)
+        first = _loss(exact, embeddings, *batch, gates, warmth)
         for _ in range(60):
             trainer.forward(*batch)
             trainer.step(3e-3)
         assert trainer.forward(*batch) > 0.7
-        assert _loss({n: v.astype(np.float64) for n, v in trainer.weights().items()}, embeddings, *batch) < first / 4
+        learnt: Weights = {n: v.astype(np.float64) for n, v in trainer.weights().items()}
+        gates = _gates(_read_by_router(learnt, embeddings, batch[0], before), *routing)
+        assert _loss(learnt, embeddings, *batch, gates, warmth) < first / 3
     finally:
         trainer.close()
 
 
-def test_own_states_are_one_position_later() -> None:
-    states = np.arange(SHAPE.tokens * SHAPE.width, dtype=np.float32).reshape(SHAPE.tokens, SHAPE.width)
-    fed = train_head.own_states(states, -states, SHAPE)
-    for text in range(SHAPE.texts):
-        start = text * SHAPE.length
-        assert (fed[start] == -states[start]).all()
-        assert (fed[start + 1 : start + SHAPE.length] == states[start : start + SHAPE.length - 1]).all()
+def test_its_own_states_are_read_one_position_later() -> None:
+    rng = np.random.default_rng(2)
+    w, (ids, states), routing = _weights(rng), _batch(rng), _routing(rng)
+    embeddings = rng.standard_normal((SHAPE.vocab, SHAPE.width)).astype(np.float16).astype(np.float64)
+    trainer = HeadTrainer(SHAPE, w, embeddings, "CPU", 1)
+    try:
+        trainer.route(*routing)
+        trainer.forward(ids, states)
+        for _ in range(2):
+            own = trainer.states()
+            trainer.follow()
+            before = np.concatenate([states[:, :1], own[:, :-1]], 1)
+            assert np.abs(trainer.states() - _reference(w, embeddings, ids, before, routing)).max() < 2e-4
+    finally:
+        trainer.close()
+
+
+def test_pieces_begin_one_state_earlier_and_held_back_talks_are_never_trained_on(tmp_path: Path) -> None:
+    talks, length, width = 10, 24, 64
+    ids = np.arange(talks * length, dtype=np.uint16).reshape(talks, length)
+    states = np.repeat(ids[..., None], width, 2).astype(np.float16) + 1
+    texts = Parts(tmp_path, lambda tokens: (tokens % 2).astype(np.float32), 0.2)
+    assert texts.look() == 0
+    keep_part(tmp_path, "a", ids, states)
+    (tmp_path / "b.states.npy").write_bytes(b"half")  # of a part that is still written
+    assert texts.look() == talks * length
+    rng = np.random.default_rng(0)
+    seen: dict[bool, set[int]] = {True: set(), False: set()}
+    starts = set()
+    for i in range(60):
+        got, before, weights = texts.batch(rng, SHAPE, held_back=i % 2 == 0)
+        assert (weights == got % 2).all()
+        seen[i % 2 == 0].update((got // length).ravel().tolist())
+        starts.update((got[:, 0] % length).tolist())
+        for row, state in zip(got, before[..., 0], strict=True):
+            assert (state[1:] == row + 1).all()
+            assert state[0] == (row[0] if row[0] % length else 0)
+    assert seen == {True: {0, 1}, False: set(range(2, 10))}
+    assert starts == set(range(length - SHAPE.length + 1))
+    keep_part(tmp_path, "c", ids[:4], states[:4])
+    assert texts.look() == 14 * length and len(texts.tokens()) == 14
+
+
+def test_a_fitted_router_uses_all_experts() -> None:
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((5, 64))  # fewer topics than experts, of unlike sizes
+    states = (centres[rng.choice(5, 3000, p=[0.6, 0.1, 0.1, 0.1, 0.1])] + 0.7 * rng.standard_normal((3000, 64))).astype(
+        np.float32
+    )
+    router, bias = train_head.fit_router(states, 0)
+    ranked = 1 / (1 + np.exp(-(states @ router.T))) + bias
+    used = np.argsort(-ranked, axis=1)[:, : train_head.USED]
+    loads = np.bincount(used.ravel(), minlength=train_head.EXPERTS) / used.size * train_head.EXPERTS
+    assert loads.min() > 0.5 and loads.max() < 2
+
+
+def test_what_is_stored_can_be_trained_again() -> None:
+    rng = np.random.default_rng(3)
+    w, routing = _weights(rng), _routing(rng)
+    stored = train_head.as_stored(w, routing, SHAPE)
+    again = train_head.as_trained(stored, SHAPE)
+    assert all((again[name] == values).all() for name, values in w.items()) and len(again) == len(w)
+    shipped = as_shipped(stored)
+    assert (shipped[ROUTER] == routing[0]).all() and (shipped[ROUTER_BIAS] == routing[1]).all()
+    down = stored["ffn_down.weight"]
+    assert 0 < np.abs(shipped["ffn_down.weight"] - down).max() < np.abs(down).max() / 200
 
 
 def test_the_answers_in_a_conversation(demo_model: Path) -> None:
-    from strata_tui.demo.head_text import answers
+    from strata_tui.demo.head_text import Markers, answers
     from strata_tui.engine.llama import Model
 
     said = [
@@ -125,22 +231,24 @@ def test_the_answers_in_a_conversation(demo_model: Path) -> None:
     model = Model.load(build.source_model())
     parts = [model.tokenize(text) for text in said]
     model.close()
-    found = answers(np.array([sum(parts, [])]), build.source_model())
+    found = answers(np.array([sum(parts, [])]), Markers.of(build.source_model()))
     assert found.tolist() == [[False] * len(parts[0]) + [True] * len(parts[1]) + [False] * len(parts[2])]
     assert (train_head.next_weights(found) == 1).sum() == len(parts[1])
 
 
 def test_a_position_of_weight_0_teaches_nothing() -> None:
     rng = np.random.default_rng(1)
-    w, (ids, before, truth) = _weights(rng), _batch(rng)
-    weight = np.where(np.arange(SHAPE.tokens) % 5 == 0, 0, 1).astype(np.float32)
-    other = np.where(weight[:, None] > 0, truth, rng.standard_normal(truth.shape)).astype(np.float32)
+    w, (ids, states) = _weights(rng), _batch(rng)
+    weight = np.ones((SHAPE.texts, SHAPE.length), np.float32)
+    weight[:, -1] = 0  # nothing reads the state there
+    other = states.copy()
+    other[:, -1] = rng.standard_normal(other[:, -1].shape)
     embeddings = rng.standard_normal((SHAPE.vocab, SHAPE.width))
     moved = []
-    for states in (truth, other):
-        trainer = HeadTrainer(SHAPE, w, embeddings, "CPU", 1, 0.1)
+    for given in (states, other):
+        trainer = HeadTrainer(SHAPE, w, embeddings, "CPU", 1, feature=0.1)
         try:
-            trainer.forward(ids, before, states, weight)
+            trainer.forward(ids, given, weight)
             trainer.step(1e-3)
             moved.append(trainer.weights()[TOKEN])
         finally:
@@ -163,13 +271,12 @@ def test_the_whole_recipe_and_a_demo_model_with_its_head(
 
     monkeypatch.setenv("STRATA_TUI_CACHE", str(demo_model.parent))
     out, kept = tmp_path / "head.npz", tmp_path / "text.npz"
-    size = (
-        "--talks 4 --writers 2 --length 48 --tokens 144 --batch 1 --piece 16 --steps 2 --measure 1 --threads 1".split()
-    )
-    assert train_head.main(["--gpu", "-1", "-1", "--out", str(out), "--keep-text", str(kept), *size]) == 0
+    size = "--talks 4 --writers 2 --length 48 --tokens 144 --batch 4 --piece 16 --steps 2 --measure 1 --threads 1"
+    arguments = ["--gpu", "-1", "-1", "--experts", "2", "--out", str(out), "--keep-text", str(kept), *size.split()]
+    assert train_head.main(arguments) == 0
     assert [len(talk) for talk in train_head.load_text(kept)] == [48] * 4
     raw = out.read_bytes()
-    assert len(raw) < 8 << 20
+    assert len(raw) < 16 << 20
     assert about_head(raw)["steps"] == 2
 
     made = tmp_path / "demo.gguf"
