@@ -126,7 +126,40 @@ static PyObject * nextn_missing(PyObject * self, PyObject * unused) {
     return PyUnicode_FromString(name ? name : "");
 }
 
+// A greedy choice's candidates, so that tests can give rows that no model computes.
+static PyObject * likeliest(PyObject * self, PyObject * args) {
+    (void) self;
+    Py_buffer logits;
+    int keep;
+    if (!PyArg_ParseTuple(args, "y*i:likeliest", &logits, &keep)) {
+        return NULL;
+    }
+    const size_t n = (size_t) logits.len / sizeof(float);
+    PyObject * ids = NULL;
+    llama_token_data * row = malloc((n + 1) * sizeof *row);
+    float * tops           = malloc((n + 1) * sizeof *tops);
+    if (n > INT32_MAX || keep < 1) {
+        PyErr_SetString(PyExc_ValueError, "too many logits, or none to keep");
+    } else if (!row || !tops) {
+        PyErr_NoMemory();
+    } else {
+        const size_t found = st_likeliest(logits.buf, (int32_t) n, keep, row, tops);
+        ids = PyList_New((Py_ssize_t) found);
+        for (size_t i = 0; ids && i < found; i++) {
+            PyObject * id = PyLong_FromLong(row[i].id);
+            if (!id || PyList_SetItem(ids, (Py_ssize_t) i, id) < 0) {
+                Py_CLEAR(ids);
+            }
+        }
+    }
+    free(row);
+    free(tops);
+    PyBuffer_Release(&logits);
+    return ids;
+}
+
 static PyMethodDef methods[] = {
+    { "likeliest", likeliest, METH_VARARGS, "Of float32 logits, the ids of so many of the likeliest, likeliest first." },
     { "nextn_missing", nextn_missing, METH_NOARGS, "A function of llama.cpp's NextN interface that the loaded library lacks, or nothing." },
     { "probe_copies", (PyCFunction) (void (*)(void)) probe_copies, METH_VARARGS | METH_KEYWORDS, "Measures copies to a CUDA device; see probe.h." },
     { "runtime_ggml_version", runtime_ggml_version, METH_NOARGS, "Version of the ggml library that is loaded." },

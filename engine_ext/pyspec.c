@@ -81,11 +81,15 @@ static void spec_dealloc(PyObject * self) {
 static PyObject * spec_begin(PyObject * self, PyObject * args) {
     struct st_speculator * s = spec_of(self);
     unsigned long long filters, seed;
-    int greedy;
-    if (!s || !PyArg_ParseTuple(args, "KpK:begin", &filters, &greedy, &seed)) {
+    int greedy, keep;
+    if (!s || !PyArg_ParseTuple(args, "KpiK:begin", &filters, &greedy, &keep, &seed)) {
         return NULL;
     }
-    st_speculator_begin(s, (struct llama_sampler *) (uintptr_t) filters, greedy, seed);
+    if (keep < 0) {
+        PyErr_Format(PyExc_ValueError, "%d tokens cannot be kept", keep);
+        return NULL;
+    }
+    st_speculator_begin(s, (struct llama_sampler *) (uintptr_t) filters, greedy, keep, seed);
     Py_RETURN_NONE;
 }
 
@@ -320,7 +324,7 @@ static PyObject * spec_step(PyObject * self, PyObject * args, PyObject * kwargs)
 }
 
 static PyMethodDef methods[] = {
-    { "begin", spec_begin, METH_VARARGS, "A new reply: the chain's address without its choice, greedy, seed." },
+    { "begin", spec_begin, METH_VARARGS, "A new reply: the chain's address without its choice, greedy, of how many of the likeliest tokens it leaves the right one (0: all), seed." },
     { "end", spec_end, METH_NOARGS, "The reply is over: the chain is not used any more." },
     { "sample", spec_sample, METH_VARARGS, "(status, token) from a row of the last decode." },
     { "observe", spec_observe, METH_VARARGS, "Prompt tokens were decoded from a position on. Returns llama_decode's code." },

@@ -26,7 +26,8 @@ int st_speculator_init(struct st_speculator * s, struct llama_context * target, 
     s->batch       = llama_batch_init(ST_MAX_DRAFTS + 1, 0, 1);
     s->row         = malloc((size_t) s->n_vocab * sizeof *s->row);
     s->dense       = calloc((size_t) s->n_vocab, sizeof *s->dense);
-    if (!s->row || !s->dense) {
+    s->tops        = malloc((size_t) s->n_vocab * sizeof *s->tops);
+    if (!s->row || !s->dense || !s->tops) {
         return st_spec_fail(s, "out of memory for sampling");
     }
     return draft ? st_spec_draft_init(s, draft, outputs) : 0;
@@ -45,6 +46,7 @@ void st_speculator_free(struct st_speculator * s) {
     }
     free(s->row);
     free(s->dense);
+    free(s->tops);
     free(s->checkpoint);
     free(s->d_tokens);
     free(s->d_rows);

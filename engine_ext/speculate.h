@@ -21,7 +21,7 @@
 #include "window.h"
 
 #define ST_MAX_DRAFTS 8  // with the pending token at most ST_WINDOW_ROWS
-#define ST_BACKLOG 64  // most rows that wait for the draft context
+#define ST_BACKLOG 512  // most rows that wait for the draft context: it is not asked while drafts do not pay
 
 // What a draft was drawn from: n tokens with their probabilities; n 0: the draft was not drawn.
 struct st_proposal {
@@ -50,9 +50,11 @@ struct st_speculator {
     // sampling
     struct llama_sampler * filters;  // not owned: the chain without its last link, the choice
     bool greedy;
+    int32_t keep;                    // greedy: so many of the likeliest tokens are enough for the filters; 0: all are needed
     uint64_t random[4];
     llama_token_data * row;          // [n_vocab] scratch
     float * dense;                   // [n_vocab] all 0 between uses
+    float * tops;                    // [n_vocab] scratch
 
     // drafting; draft NULL: there are no heads
     struct llama_context * draft;
@@ -71,9 +73,9 @@ struct st_speculator {
     // positions below `paired`, the backlog those that follow, and `carry` is the row behind the last of them.
     int32_t paired;
     int32_t held;                    // positions in the draft context, drafts' own included
-    int n_backlog;
+    int n_backlog, backlog;          // waiting, and at most
     llama_token backlog_tokens[ST_BACKLOG];
-    float * backlog_rows;            // [ST_BACKLOG][n_embd]
+    float * backlog_rows;            // [backlog][n_embd]
     float * carry;                   // [n_embd]
     int n_drafts;
     llama_token drafts[ST_MAX_DRAFTS];
@@ -91,8 +93,13 @@ const char * st_nextn_missing(void);
 int st_speculator_init(struct st_speculator * s, struct llama_context * target, struct llama_context * draft, int32_t outputs);
 void st_speculator_free(struct st_speculator * s);
 
-// A new reply. `filters` lives as long as the reply.
-void st_speculator_begin(struct st_speculator * s, struct llama_sampler * filters, bool greedy, uint64_t seed);
+// A new reply. `filters` lives as long as the reply. `keep`: with `greedy`, of how many of the likeliest tokens the
+// filters leave the right one in front (speculate_greedy.c says when that is known); 0: all are needed.
+void st_speculator_begin(struct st_speculator * s, struct llama_sampler * filters, bool greedy, int32_t keep, uint64_t seed);
+
+// Puts the `keep` > 0 likeliest tokens of a row of logits into `row`, likeliest first (of equal ones the lower id), and
+// returns how many; none where there are no numbers. `row` and `tops`: room for n_vocab.
+size_t st_likeliest(const float * logits, int32_t n_vocab, int32_t keep, llama_token_data * row, float * tops);
 
 // A token from the target's row; the chain has then seen it. 0 or ST_STEP_NOT_FINITE.
 int st_speculator_sample(struct st_speculator * s, int32_t row, llama_token * out);

@@ -53,9 +53,10 @@ int st_spec_draft_init(struct st_speculator * s, struct llama_context * draft, i
     s->n_heads       = llama_model_n_layer_nextn(model);
     s->draft_batch   = (int32_t) llama_n_batch(draft);
     s->draft_outputs = outputs;
-    if (s->n_heads < 1 || s->n_heads > ST_MAX_DRAFTS || s->draft_batch < ST_BACKLOG + 1 || outputs < 1) {
+    if (s->n_heads < 1 || s->n_heads > ST_MAX_DRAFTS || s->draft_batch < 2 || outputs < 1) {
         return st_spec_fail(s, "the draft context has no NextN heads, too many of them, too small a batch, or no outputs");
     }
+    s->backlog = s->draft_batch > ST_BACKLOG ? ST_BACKLOG : s->draft_batch - 1;  // one decode takes it and the pending token
     const size_t n = (size_t) s->draft_batch, row = (size_t) s->n_embd;
     s->d_tokens     = calloc(n, sizeof *s->d_tokens);
     s->d_rows       = calloc(n * row, sizeof *s->d_rows);
@@ -64,7 +65,7 @@ int st_spec_draft_init(struct st_speculator * s, struct llama_context * draft, i
     s->d_seq        = calloc(1, sizeof *s->d_seq);
     s->d_seq_ids    = calloc(n, sizeof *s->d_seq_ids);
     s->d_out        = calloc(n, sizeof *s->d_out);
-    s->backlog_rows = calloc(ST_BACKLOG * row, sizeof *s->backlog_rows);
+    s->backlog_rows = calloc((size_t) s->backlog * row, sizeof *s->backlog_rows);
     s->carry        = calloc(row, sizeof *s->carry);
     s->draft_rows   = calloc(ST_MAX_DRAFTS * row, sizeof *s->draft_rows);
     if (!s->d_tokens || !s->d_rows || !s->d_pos || !s->d_n_seq || !s->d_seq || !s->d_seq_ids || !s->d_out || !s->backlog_rows || !s->carry || !s->draft_rows) {
@@ -173,7 +174,7 @@ static int flush_backlog(struct st_speculator * s) {
 static int add_pair(struct st_speculator * s, llama_token token, const float * behind) {
     const size_t row = (size_t) s->n_embd * sizeof *behind;
     int status       = 0;
-    if (s->n_backlog == ST_BACKLOG) {
+    if (s->n_backlog == s->backlog) {
         status = flush_backlog(s);
         if (status != 0) {
             return status;
@@ -243,18 +244,6 @@ void st_speculator_resume(struct st_speculator * s, int32_t position, const void
     memcpy(s->carry, carry, (size_t) s->n_embd * sizeof *s->carry);
 }
 
-// The likeliest token under `logits` and its probability.
-static llama_token likeliest(const struct st_speculator * s, const float * logits, float * p) {
-    const llama_token best = st_spec_argmax(s, logits);
-    double sum             = 0;
-    for (int32_t i = 0; i < s->n_vocab; i++) {
-        const float below = logits[best] - logits[i];
-        sum += below < 20.0f ? expf(-below) : 0.0f;
-    }
-    *p = (float) (1 / sum);
-    return best;
-}
-
 // Takes a draft from the draft context's last row.
 static int take_draft(struct st_speculator * s, int32_t row, llama_token * out, float * p) {
     const float * logits = llama_get_logits_ith(s->draft, row);
@@ -265,8 +254,9 @@ static int take_draft(struct st_speculator * s, int32_t row, llama_token * out, 
         return st_spec_fail(s, "the draft context gave no row");
     }
     q->n = 0;
-    if (s->greedy && llama_sampler_chain_n(s->draft_filters) == 0) {
-        *out = likeliest(s, logits, p);
+    if (s->greedy && s->keep > 0) {
+        *out = st_spec_best(s, s->draft_filters, logits, p);
+        *p   = isfinite(logits[*out]) ? *p : NAN;
     } else {
         llama_token_data_array a = st_spec_distribution(s, s->draft_filters, logits);
         st_spec_softmax(&a);

@@ -12,7 +12,9 @@ size_t st_spec_largest(const llama_token_data_array * a);
 void st_spec_softmax(llama_token_data_array * a);
 double st_spec_total(const llama_token_data_array * a);
 llama_token st_spec_draw(struct st_speculator * s, const llama_token_data_array * a, double sum);
-llama_token st_spec_argmax(const struct st_speculator * s, const float * logits);
+// The token that `filters` leave in front where s->keep is enough, and its probability among the s->keep likeliest
+// (`p` may be NULL).
+llama_token st_spec_best(struct st_speculator * s, struct llama_sampler * filters, const float * logits, float * p);
 // A token by the target's distribution; the second, given a draft that was drawn from q.
 llama_token st_spec_choose(struct st_speculator * s, const float * logits);
 llama_token st_spec_choose_against(struct st_speculator * s, const float * logits, llama_token draft, const struct st_proposal * q);

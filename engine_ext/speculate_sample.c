@@ -86,18 +86,10 @@ double st_spec_total(const llama_token_data_array * a) {
     return sum;
 }
 
-llama_token st_spec_argmax(const struct st_speculator * s, const float * logits) {
-    int32_t best = 0;
-    for (int32_t i = 1; i < s->n_vocab; i++) {
-        best = logits[i] > logits[best] ? i : best;
-    }
-    return best;
-}
-
 // A token by the target's distribution.
 llama_token st_spec_choose(struct st_speculator * s, const float * logits) {
-    if (s->greedy && llama_sampler_chain_n(s->filters) == 0) {
-        return st_spec_argmax(s, logits);
+    if (s->greedy && s->keep > 0) {
+        return st_spec_best(s, s->filters, logits, NULL);
     }
     llama_token_data_array a = st_spec_distribution(s, s->filters, logits);
     if (s->greedy) {
@@ -138,9 +130,10 @@ llama_token st_spec_choose_against(struct st_speculator * s, const float * logit
     return chosen;
 }
 
-void st_speculator_begin(struct st_speculator * s, struct llama_sampler * filters, bool greedy, uint64_t seed) {
+void st_speculator_begin(struct st_speculator * s, struct llama_sampler * filters, bool greedy, int32_t keep, uint64_t seed) {
     s->filters = filters;
     s->greedy  = greedy;
+    s->keep    = keep < s->n_vocab ? keep : s->n_vocab;
     seed_random(s, seed);
 }
 

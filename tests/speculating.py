@@ -59,7 +59,7 @@ class Open:
             assert self.spec.observe(piece, i) == 0
         sampler = Sampler(self.model, sampling)
         sampler.accept(prompt)
-        self.spec.begin(sampler.address, sampler.greedy, seed)
+        self.spec.begin(sampler.address, sampler.greedy, sampler.keep, seed)
         status, token = self.spec.sample()
         assert status == 0
         self.text = [*prompt, token]

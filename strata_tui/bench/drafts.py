@@ -1,6 +1,7 @@
 """`strata-tui bench drafts`: how often a model's NextN heads are right, and whether their windows change the text.
 
-Every prompt is answered at temperature 0 (with the model's own penalty) in windows of a fixed number of drafts. Then
+Every prompt is answered at temperature 0 (with the model's own repeat penalty, or another one) in windows of a fixed
+number of drafts. Then
 
  - each window is decoded again as it was, without drafting, verifying or choosing, and its rows' likeliest tokens are
    compared with what the window gave;
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 
 from ..errors import UserError
 from .prompts import PROMPTS
-from .ranges import whole
+from .ranges import above_zero, whole
 from .report import machine, table, wilson
 
 if TYPE_CHECKING:
@@ -96,6 +97,9 @@ def add_parser(subparsers: Any) -> None:
     p.add_argument(
         "--alone", metavar="N", type=whole(0), default=60, help="replies also decoded one by one (default: all)"
     )
+    p.add_argument(
+        "--repeat-penalty", metavar="X", type=above_zero, help="1: the likeliest token as it is (default: the model's)"
+    )
     p.add_argument("--slots", metavar="N", type=whole(1), help="(default: as planned)")
     p.add_argument("--threads", metavar="N", type=whole(1), help="(default: as the engine does)")
     p.add_argument(
@@ -131,16 +135,20 @@ def run(args: argparse.Namespace) -> int:
         found = Found()
         for number, prompt in enumerate(prompts):
             begun = time.monotonic()
-            _measure(opened, number, prompt, args.tokens, number < args.alone, found)
+            _measure(opened, number, prompt, args, found)
             took = time.monotonic() - begun
             print(f"prompt {number + 1} of {len(prompts)}: {took:.1f} s, {found.tokens} tokens", file=sys.stderr)
         name, device = opened.about.name, machine(native.pick_device(args.gpu))
+        penalty = _sampling(opened, args).repeat_penalty
     finally:
         opened.close()
-    print(f"{name}: {device}; {found.prompts} prompts, temperature 0, {args.drafts} drafts a window\n")
+    settings = f"temperature 0, repeat penalty {penalty:g}, {args.drafts} drafts a window"
+    print(f"{name}: {device}; {found.prompts} prompts, {settings}\n")
     print(_report(found))
     if args.json:
-        args.json.write_text(json.dumps({"machine": device, "model": name} | asdict(found), indent=1))
+        args.json.write_text(
+            json.dumps({"machine": device, "model": name, "repeat_penalty": penalty} | asdict(found), indent=1)
+        )
     return 0 if found.same_rows == found.rows and found.explained else 1
 
 
@@ -179,13 +187,19 @@ def _report(found: Found) -> str:
     return "\n".join(text)
 
 
-def _measure(opened: OpenModel, number: int, prompt: str, most: int, alone: bool, found: Found) -> None:
-    from ..engine.events import Message, Sampling
+def _sampling(opened: OpenModel, args: argparse.Namespace) -> Resolved:
+    from ..engine.events import Sampling
     from ..engine.sampling import resolve
 
+    return resolve(Sampling(temperature=0, repeat_penalty=args.repeat_penalty), opened.info.metadata)
+
+
+def _measure(opened: OpenModel, number: int, prompt: str, args: argparse.Namespace, found: Found) -> None:
+    from ..engine.events import Message
+
     tokens = opened.format.prompt([Message("user", prompt)]).tokens
-    sampling = resolve(Sampling(temperature=0), opened.info.metadata)
-    first, windows = _write(opened, tokens, sampling, most)
+    sampling = _sampling(opened, args)
+    first, windows = _write(opened, tokens, sampling, args.tokens)
     found.prompts += 1
     found.windows += len(windows)
     found.tokens += sum(len(w.chosen) for w in windows)
@@ -207,7 +221,7 @@ def _measure(opened: OpenModel, number: int, prompt: str, most: int, alone: bool
             found.rows += 1
             text.append(chosen)
         _keep(opened, text[:-1])
-    if alone:
+    if number < args.alone:
         _one_by_one(opened, number, tokens, text, rows, sampling, found)
 
 

@@ -2,7 +2,8 @@
 
 For each share of slots the model is opened anew. What a window of n tokens costs is measured first. Then every prompt
 is answered by each arm in turn (greedy, the model's own penalty), on one engine, so that all find the cache as the
-others leave it. An arm's speed is compared with that of "off" on the same prompt: pairs.
+others leave it; each reads the prompt anew, so that the text is the same until a window rounds differently. An arm's
+speed is compared with that of "off" on the same prompt: pairs.
 """
 
 from __future__ import annotations
@@ -190,6 +191,8 @@ def _answer(opened: OpenModel, reply_id: int, prompt: str, args: argparse.Namesp
     from ..engine.reply import Reply
 
     text: list[str] = []
+    opened.prefix.clear()
+    opened.speculation.cut(0)
 
     def emit(event: Event) -> None:
         if isinstance(event, TextDelta):

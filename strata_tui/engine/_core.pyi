@@ -39,6 +39,9 @@ def struct_sizes() -> dict[str, int]:
 def devices() -> list[dict[str, object]]:
     """ggml devices: {"name", "description", "type" ("CPU", "GPU", "IGPU", "ACCEL"), "free", "total"}."""
 
+def likeliest(logits: bytes, keep: int, /) -> list[int]:
+    """Of float32 logits, the ids of the `keep` likeliest, likeliest first (of equal ones the lower id first)."""
+
 def nextn_missing() -> str:
     """A function of llama.cpp's NextN interface that the loaded library lacks; "" when all are there."""
 
@@ -178,8 +181,9 @@ class Speculator:
 
     def __init__(self, target: int, draft: int = 0, outputs: int = 1, tier: Tier | None = None) -> None:
         """Raises Error when the model's heads cannot be used."""
-    def begin(self, filters: int, greedy: bool, seed: int, /) -> None:
-        """A new reply. `filters`: address of the llama_sampler chain without the choice itself; lives until `end`."""
+    def begin(self, filters: int, greedy: bool, keep: int, seed: int, /) -> None:
+        """A new reply. `filters`: address of the llama_sampler chain without the choice itself; lives until `end`.
+        `keep`: with `greedy`, of how many of the likeliest tokens the chain leaves the likeliest; 0: of all."""
     def end(self) -> None: ...
     def sample(self, row: int = -1, /) -> tuple[int, int]:
         """(0 or STEP_NOT_FINITE, token) from a row of the last decode; the chain has then seen the token."""

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from .llama import Model, library
 from .sampling import Resolved
 
+_KEPT = 64  # likeliest tokens that a greedy choice looks at beside those that penalties may lower
+_MOST_KEPT = 512  # more are not worth sorting out
+
 
 class Sampler:
     """llama.cpp's filters for one reply, chained; the choice among what they leave is the speculator's."""
@@ -17,6 +20,7 @@ class Sampler:
         self._lib = lib
         self._chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
         self.greedy = sampling.temperature <= 0
+        self.keep = _enough(sampling) if self.greedy else 0  # engine_ext/speculate_greedy.c
         links = []
         self._window = sampling.penalty_window
         penalties = (sampling.repeat_penalty, sampling.frequency_penalty, sampling.presence_penalty)
@@ -51,3 +55,11 @@ class Sampler:
         if self._chain:
             self._lib.llama_sampler_free(self._chain)
             self._chain = None
+
+
+def _enough(sampling: Resolved) -> int:
+    """Of how many of the likeliest tokens penalties leave the likeliest one; 0: of all. Penalties that only lower leave
+    one of any that are more than the tokens they know."""
+    lowers = sampling.repeat_penalty >= 1 and sampling.frequency_penalty >= 0 and sampling.presence_penalty >= 0
+    keep = sampling.penalty_window + _KEPT
+    return keep if lowers and _KEPT <= keep <= _MOST_KEPT else 0

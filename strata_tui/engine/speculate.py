@@ -91,7 +91,8 @@ class Speculation:
     def begin(self, tokens: Sequence[int], sampler: Sampler, seed: int) -> None:
         """The prompt is read and `sampler` has seen it."""
         self._lookup.reset(tokens)
-        self._native.begin(sampler.address, sampler.greedy, seed)
+        self._gate.paused()
+        self._native.begin(sampler.address, sampler.greedy, sampler.keep, seed)
 
     def end(self) -> None:
         """Before the reply's sampler is closed."""
@@ -165,9 +166,12 @@ class Speculation:
 
     def _plan(self, pending: int, position: int, most: int) -> _Plan:
         fixed = self._mode is not Drafting.AUTO
-        drafts, match = self._lookup.draft(most if self._looks_up else 0)
         plan = _Plan()
-        if drafts and (fixed or self._gate.may_draft(LOOKUP)):
+        drafts: Sequence[int] = ()
+        match = 0
+        if self._looks_up and (fixed or self._gate.may_draft(LOOKUP)):
+            drafts, match = self._lookup.draft(most)
+        if drafts:
             keys = [(LOOKUP, i, match) for i in range(len(drafts))]
             rates = [self._gate.rate(key, 0.3 + 0.6 * match / LONGEST).value for key in keys]
             n = self._confident(rates, len(rates) if fixed else self._gate.length(LOOKUP, rates))

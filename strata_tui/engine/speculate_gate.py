@@ -3,11 +3,15 @@
 Cost: the time of a window of n tokens, and of a draft, as medians of the last ones, so that they follow the
 hit rate. Acceptance: by kind of draft and its confidence, so that an overconfident drafter is corrected.
 A window of k drafts is worth 1 + a1 + a1 a2 + ... tokens for c(k + 1) + the drafts' time; plain decoding one
-token for c(1). Each drafter has an account of time: what its drafts save is paid in, what they cost is taken out, and
-LOSS of all the time that goes by is paid in, too. At nothing left it is off, until there is enough for another try:
-a change for the better is noticed, and a drafter that never pays costs no more than that share. Some of what a try
-costs is not seen in it or right behind it (experts that it drove out of the slots are missed later), so after each
-that failed the share is halved, down to LEAST, until drafts pay again.
+token for c(1). A window of another length than the one before costs more (a graph is built for it): so costs are
+measured on windows that follow one of their length, what a change costs is measured by itself, a length that was
+begun is kept for a while, and to leave it must be worth the change.
+
+Each drafter has an account of time: what its drafts save is paid in, what they cost is taken out, and LOSS of all the
+time that goes by is paid in, too. At nothing left it is off, until there is enough for another try: a change for the
+better is noticed, and a drafter that never pays costs no more than that share. Some of what a try costs is not seen in
+it or right behind it (experts that it drove out of the slots are missed later), so after each that failed the share is
+halved, down to LEAST, until drafts pay again.
 """
 
 from __future__ import annotations
@@ -23,9 +27,12 @@ _FIRST, _AGAIN, _MOST = 2.0, 0.5, 2.0
 _SAVED, _DEBT = 8.0, 6.0  # at most by what drafts saved, and at least
 _OUTLIER = 1.5  # times what is usual: more is not laid to a drafter's charge (nor a plain token's to its credit)
 _BEHIND = 5.0  # ... but a plain token right behind a draft or window may cost that much: graphs are built anew for it
+_HELD_UP = 2  # rounds in a row: what more of them take is how it is now
 _RECENT = 9  # measurements of one kind that count
 _PLAIN_FIRST = 3  # plain tokens before the first drafts
-_PLAIN_EVERY = 48  # rounds after which a plain token is measured again
+_PLAIN_EVERY = 128  # rounds after which plain tokens are measured again
+_KEPT = 4  # windows of a length that follow each other at least
+_BROKE = 1.0  # plain tokens' time of debt that end them early
 _MARGIN = 1.02  # by which a window must look better than plain decoding
 _STALE = 256  # rounds after which a window's cost is doubted
 _PROBE_EVERY = 16  # rounds without a window after which one is tried although it does not seem to pay ...
@@ -80,14 +87,19 @@ Key = tuple[str, int, int]  # drafter, position (0: the first draft), confidence
 
 @dataclass(slots=True)
 class Gate:
-    """`plan` before a round, `note` after it. Times in seconds."""
+    """`may_draft` and `length` before a round, `note` after it. Times in seconds."""
 
     accounts: dict[str, Account] = field(default_factory=dict)
     _windows: dict[int, deque[tuple[int, float]]] = field(default_factory=dict)  # (round, seconds)
     _drafts: dict[str, deque[float]] = field(default_factory=dict)
     _rates: dict[Key, Rate] = field(default_factory=dict)
     _declined: dict[str, int] = field(default_factory=dict)  # drafts in a row that were not worth a window
-    _warm: set[int] = field(default_factory=set)  # lengths of windows that were there
+    _changes: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))  # seconds that a change costs
+    _length: int = 0  # of the last window; 0: something else came in between
+    _keep: int = 0  # windows of that length that still follow
+    _keeper: str = ""  # whose drafts they are of
+    _plain: float | None = None
+    _over: int = 0  # rounds in a row that took more than is laid to anyone's charge
     _round: int = 0
     _since_plain: int = 0
     _since_window: int = 0
@@ -98,10 +110,8 @@ class Gate:
 
         `sure`: fewer measurements of n itself do not count.
         """
-        if 1 not in self._windows:
-            return None
-        plain = median(s for _, s in self._windows[1])
-        if n == 1:
+        plain = self._plain
+        if plain is None or n == 1:
             return plain
         counted = [m for m, times in self._windows.items() if m > 1 and (m != n or len(times) >= sure)]
         fresh = {m: new for m in counted if (new := self._lately(m))}
@@ -125,6 +135,11 @@ class Gate:
         """Most drafts worth asking for: a window is at most one token longer than any before."""
         return max(self._windows, default=0)
 
+    @property
+    def change(self) -> float:
+        """What a window of another length than the one before costs more."""
+        return max(0.0, median(self._changes)) if self._changes else 0.0
+
     def draft_cost(self, drafter: str) -> float:
         """Of one draft."""
         times = self._drafts.get(drafter)
@@ -136,10 +151,12 @@ class Gate:
 
     def may_draft(self, drafter: str) -> bool:
         """Whether drafts of this kind are worth a try now: costs are known and the account allows it."""
-        plain = self._windows.get(1)
-        if plain is None or len(plain) < _PLAIN_FIRST or self._since_plain >= _PLAIN_EVERY:
+        plain = self._plain
+        if plain is None or len(self._windows[1]) < _PLAIN_FIRST or self._since_plain >= _PLAIN_EVERY:
             return False
-        return not self.idle(drafter) or self._account(drafter).balance >= median(s for _, s in plain)
+        if self._keep and drafter == self._keeper:
+            return True
+        return not self.idle(drafter) or self._account(drafter).balance >= plain
 
     def idle(self, drafter: str) -> bool:
         """Whether its drafts do not pay, as far as known, so that they are only tried now and then."""
@@ -156,7 +173,9 @@ class Gate:
         plain = self.window(1)
         if plain is None:
             return 0
-        best, best_pace = 0, _MARGIN / plain
+        if self._keep and drafter == self._keeper and len(rates) >= self._length - 1:
+            return self._length - 1
+        best, best_pace = 0, _MARGIN / (plain + (self.change if self._length > 1 else 0.0))
         for k in range(1, min(len(rates), self.longest) + 1):
             pace = self._pace(rates[:k])
             if pace > best_pace:
@@ -174,9 +193,12 @@ class Gate:
         return more > now
 
     def _pace(self, rates: Sequence[float], more: float = 0.0) -> float:
-        cost = self.window(len(rates) + 1)
+        n = len(rates) + 1
+        cost = self.window(n)
         if not cost:
             return 0.0
+        if n != self._length:
+            cost += self.change / _KEPT
         tokens, chance = 1.0, 1.0
         for rate in rates:
             chance *= rate
@@ -196,19 +218,37 @@ class Gate:
     def note(self, *, window: int, seconds: float, drafter: str, got: int) -> None:
         """A round is over: a window of so many tokens (1: plain) that took `seconds` and gave `got` tokens."""
         self._round += 1
-        if window in self._warm:
+        changed = window != self._length
+        if changed:
+            known = self._windows.get(window)
+            if self._length and known:
+                self._changes.append(seconds - median(s for _, s in known))
+            self._keep, self._keeper = (_KEPT, drafter) if window > 1 else (0, "")
+        else:
             self._windows.setdefault(window, deque(maxlen=_RECENT)).append((self._round, seconds))
-        self._warm.add(window)  # the first of its length allocates, and meets cold caches: it tells nothing
-        self._since_plain = 0 if window == 1 else self._since_plain + 1
+            self._plain = median(s for _, s in self._windows[1]) if window == 1 else self._plain
+        self._keep = max(0, self._keep - 1)
+        self._length = window
+        self._since_plain = 0 if window == 1 and not changed else self._since_plain + 1
         self._since_window = 0 if window > 1 else self._since_window + 1
         plain, usual = self.window(1), self.window(window, sure=3)
         last, self._last = self._last, drafter if window > 1 else ""
         if plain is None or usual is None:
             return
-        seconds = min(seconds, (_BEHIND if window == 1 and last else _OUTLIER) * usual)
+        usual += self.change if changed and window > 1 else 0.0
+        most = (_BEHIND if window == 1 and last else _OUTLIER) * usual
+        self._over = self._over + 1 if seconds > most else 0
+        if self._over <= _HELD_UP:
+            seconds = min(seconds, most)
         charged = drafter if window > 1 else last
         for name, account in self.accounts.items():
             account.add(got * plain - seconds if name == charged else 0.0, seconds, plain)
+        if self._keep and self._account(self._keeper).balance < -_BROKE * plain:
+            self._keep = 0
+
+    def paused(self) -> None:
+        """Something else than windows was computed: what comes next tells nothing of its cost."""
+        self._length = self._keep = 0
 
     def judge(self, keys: Sequence[Key], accepted: int) -> None:
         """The drafts of these kinds were verified: `accepted` of them were right, the next one was not."""

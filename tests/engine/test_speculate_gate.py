@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import dataclass
 
@@ -14,14 +15,16 @@ DRAFTER = "heads"
 
 @dataclass
 class Engine:
-    """`row`: cost of one more row, `draft`: of a draft, in plain tokens' time; `right`: share of drafts that fit."""
+    """`row`: cost of one more row (or of 0, 1, ... more), `draft`: of a draft, in plain tokens' time; `right`: share of
+    drafts that fit."""
 
-    row: float
+    row: float | tuple[float, ...]
     draft: float
     right: float
     seed: int = 0
     behind: float = 0.0  # what a plain token costs more behind a window or a draft
     later: float = 0.0  # ... and each of the next 8: experts that it drove out are missed
+    change: float = 0.0  # what a window of another length than the one before costs more
     noise: float = 0.0  # chance that something else holds up a round, by 20 plain tokens' time
 
     def __post_init__(self) -> None:
@@ -40,7 +43,13 @@ class Engine:
             gate.drafted(DRAFTER, len(rates), cost)
             self.seconds += cost
             k = gate.length(DRAFTER, rates)
-        took = 1 + self.row * k + (self.behind if (self.last or asked) and not k else 0.0)
+        rows = self.row[k] if isinstance(self.row, tuple) else self.row * k
+        took = (
+            1
+            + rows
+            + (self.change if k != self.last else 0.0)
+            + (self.behind if (self.last or asked) and not k else 0.0)
+        )
         took += self.later if self.since < 8 else 0.0
         self.last, self.since = k, 0 if k else self.since + 1
         extra = 20.0 if self.rng.random() < self.noise else 0.0
@@ -160,3 +169,36 @@ def test_a_drafter_that_has_nothing_is_off_at_once() -> None:
         gate.note(window=1, seconds=1.0, drafter="", got=1)
     assert gate.idle(DRAFTER)
     assert 4 <= asked < 20
+
+
+RESIDENT = (0.0, 0.01, 0.11, 0.12, 0.28)  # what windows cost over a token on a GPU that holds all experts
+CHANGE = 1.2  # ... and one of another length than the one before
+
+
+def test_windows_in_a_row_pay_where_one_alone_does_not() -> None:
+    """A single try costs two changes of length, so only a row of windows shows what drafts are worth."""
+    engine = Engine(row=RESIDENT, draft=0.15, right=0.6, change=CHANGE)
+    assert engine.run(1000) > 1.15
+    assert engine.run(4000) > 1.2
+    lengths = [engine.round() for _ in range(400)]
+    changes = sum(a != b for a, b in itertools.pairwise(lengths))
+    assert changes < 60, "what a change costs is in the choice"
+
+
+@pytest.mark.parametrize("row", [RESIDENT, (0.0, 0.47, 2.4, 2.6, 3.3)])
+@pytest.mark.parametrize("right", [0.0, 0.2, 0.4])
+def test_rows_of_windows_that_do_not_pay_become_rare(row: tuple[float, ...], right: float) -> None:
+    engine = Engine(row=row, draft=0.4, right=right, change=CHANGE, later=0.1)
+    engine.run(300)
+    assert engine.run(4000) > 0.985
+
+
+def test_costs_are_measured_on_windows_that_follow_one_of_their_length() -> None:
+    gate = Gate()
+    for window, seconds in ((1, 9.0), (1, 1.0), (1, 1.0), (2, 5.0), (2, 1.1), (1, 3.0), (1, 1.0), (2, 4.1), (1, 2.0)):
+        gate.note(window=window, seconds=seconds, drafter=DRAFTER if window > 1 else "", got=window)
+    assert gate.window(1) == 1.0 and gate.window(2) == 1.1
+    assert gate.change == 2.0, "of 3.0 - 1.0, 4.1 - 1.1 and 2.0 - 1.0"
+    gate.paused()
+    gate.note(window=2, seconds=70.0, drafter=DRAFTER, got=2)
+    assert gate.window(2) == 1.1 and gate.change == 2.0, "a prompt was read in between"

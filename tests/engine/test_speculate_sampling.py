@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from model_fixtures import TinyModel
 from numpy.typing import NDArray
 from speculating import Open, heads, opened
 
-from strata_tui.engine import llama
+from strata_tui.engine import llama, native
 from strata_tui.engine.sampler import Sampler
 from strata_tui.engine.sampling import Resolved
 
@@ -98,7 +99,7 @@ def _draw(o: Open, kind: str, most: int, exact: Table, first_seed: int = 1) -> D
         o.spec.cut(len(CONTEXT) - 1)
         lib.llama_sampler_reset(with_sampler._chain)
         with_sampler.accept(CONTEXT)
-        o.spec.begin(with_sampler.address, with_sampler.greedy, seed)
+        o.spec.begin(with_sampler.address, with_sampler.greedy, with_sampler.keep, seed)
         seed += 1
         o.text = list(CONTEXT)
         while len(o.text) < len(CONTEXT) + 2:
@@ -201,3 +202,45 @@ def _tail(statistic: float, freedom: int) -> float:
     """Wilson and Hilferty's normal approximation of the chi-square distribution."""
     z = ((statistic / freedom) ** (1 / 3) - (1 - 2 / (9 * freedom))) / math.sqrt(2 / (9 * freedom))
     return 0.5 * math.erfc(z / math.sqrt(2))
+
+
+@pytest.mark.parametrize("n", [1, 10, 127, 128, 129, 1000, 49152, 49155])
+@pytest.mark.parametrize("keep", [1, 3, 64, 128])
+def test_the_likeliest_of_any_row(n: int, keep: int) -> None:
+    rng = np.random.default_rng((n, keep))
+    rows = [rng.standard_normal(n), np.zeros(n), rng.integers(0, 4, n), np.sort(rng.standard_normal(n)), -np.ones(n)]
+    rows.append(np.where(rng.random(n) < 0.9, -np.inf, rng.standard_normal(n)))
+    for row in rows:
+        logits = row.astype(np.float32)
+        expected = np.argsort(-logits, kind="stable")[:keep]
+        assert native.load().likeliest(logits.tobytes(), keep) == expected.tolist()
+    logits = np.full(n, np.nan, np.float32)
+    assert native.load().likeliest(logits.tobytes(), keep) == []
+    logits[n // 2] = 1.0
+    assert native.load().likeliest(logits.tobytes(), keep) == [n // 2]
+
+
+@pytest.mark.parametrize("penalty", [1.0, 1.08, 1.5])
+def test_a_greedy_choice_looks_at_a_few_tokens_and_finds_the_one_of_all(penalty: float, demo_model: Path) -> None:
+    """A row of the demo model's logits again and again: the penalties make every choice another one."""
+    prompt = list(range(40, 90))
+    with opened(demo_model) as o:
+        chosen = []
+        for keep in (True, False):
+            sampling = Resolved(temperature=0.0, repeat_penalty=penalty, frequency_penalty=(penalty - 1) / 2)
+            sampler = o.start(prompt, sampling)
+            assert sampler.keep == 128
+            o.spec.begin(sampler.address, True, sampler.keep if keep else 0, 0)
+            chosen.append([o.spec.sample() for _ in range(100)])
+            sampler.close()
+        assert chosen[0] == chosen[1]
+        assert len(set(chosen[0])) > 10 or penalty == 1.0
+
+
+def test_all_tokens_are_looked_at_where_a_few_are_not_enough(tiny_model: TinyModel) -> None:
+    model = llama.Model.load(tiny_model("ten_tokens"))
+    for changed in ({"repeat_penalty": 0.9}, {"presence_penalty": -0.1}, {"penalty_window": -1, "repeat_penalty": 1.1}):
+        sampler = Sampler(model, Resolved(temperature=0.0, **changed))
+        assert sampler.keep == 0
+        sampler.close()
+    model.close()
