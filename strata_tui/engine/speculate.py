@@ -224,8 +224,8 @@ class Speculation:
         while right < min(n, got) and tokens[right] == plan.drafts[right]:
             right += 1
         self._lookup.extend(tokens)
-        charged = plan.drafter if self._mode is Drafting.AUTO else ""
-        self._gate.note(window=n + 1, seconds=took / 1e9, drafter=charged, got=got)
+        auto = self._mode is Drafting.AUTO
+        self._gate.note(window=n + 1, seconds=took / 1e9, drafter=plan.drafter if auto else "", got=got, auto=auto)
         self._gate.judge(plan.keys, right)
         c = self._counters
         self._counters = replace(

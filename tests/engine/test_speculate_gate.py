@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from dataclasses import dataclass
+from statistics import fmean
 
 import pytest
 
@@ -24,12 +25,13 @@ class Engine:
     seed: int = 0
     behind: float = 0.0  # what a plain token costs more behind a window or a draft
     later: float = 0.0  # ... and each of the next 8: experts that it drove out are missed
-    change: float = 0.0  # what a window of another length than the one before costs more
+    change: tuple[float, float] = (0.0, 0.0)  # what the first and second window of another length cost more
     noise: float = 0.0  # chance that something else holds up a round, by 20 plain tokens' time
 
     def __post_init__(self) -> None:
         self.gate, self.rng = Gate(), random.Random(self.seed)
         self.seconds, self.tokens, self.windows, self.last = 0.0, 0, 0, 0
+        self.alike = 9  # windows of the last one's length before it
         self.since = 99  # tokens since a window
 
     def round(self) -> int:
@@ -44,12 +46,9 @@ class Engine:
             self.seconds += cost
             k = gate.length(DRAFTER, rates)
         rows = self.row[k] if isinstance(self.row, tuple) else self.row * k
-        took = (
-            1
-            + rows
-            + (self.change if k != self.last else 0.0)
-            + (self.behind if (self.last or asked) and not k else 0.0)
-        )
+        self.alike = self.alike + 1 if k == self.last else 0
+        took = 1 + rows + (self.change[self.alike] if self.alike < 2 else 0.0)
+        took += self.behind if (self.last or asked) and not k else 0.0
         took += self.later if self.since < 8 else 0.0
         self.last, self.since = k, 0 if k else self.since + 1
         extra = 20.0 if self.rng.random() < self.noise else 0.0
@@ -132,10 +131,13 @@ def test_on_again_when_windows_become_cheap() -> None:
 
 def test_off_when_windows_become_dear() -> None:
     """As when the expert cache's hits fall."""
-    engine = Engine(row=0.05, draft=0.05, right=0.8)
-    assert engine.run(1000) > 1.5
-    engine.row = 1.5
-    assert engine.run(1000) > 0.97
+    paces = []
+    for seed in range(8):
+        engine = Engine(row=0.05, draft=0.05, right=0.8, seed=seed)
+        assert engine.run(1000) > 1.5
+        engine.row = 1.5  # of five tokens: 7 instead of 1.2
+        paces.append(engine.run(1000))
+    assert fmean(paces) > 0.965
 
 
 def test_good_drafts_are_used_on_a_busy_machine() -> None:
@@ -147,7 +149,7 @@ def test_good_drafts_are_used_on_a_busy_machine() -> None:
 
 def test_nothing_is_drafted_before_plain_tokens_were_measured() -> None:
     engine = Engine(row=0.1, draft=0.1, right=0.9)
-    assert [engine.round() for _ in range(4)] == [0] * 4, "the first warms up"
+    assert [engine.round() for _ in range(5)] == [0] * 5, "the first two warm up"
     assert engine.round() > 0
 
 
@@ -171,34 +173,35 @@ def test_a_drafter_that_has_nothing_is_off_at_once() -> None:
     assert 4 <= asked < 20
 
 
-RESIDENT = (0.0, 0.01, 0.11, 0.12, 0.28)  # what windows cost over a token on a GPU that holds all experts
-CHANGE = 1.2  # ... and one of another length than the one before
+RESIDENT = (0.0, 0.0, 0.1, 0.17, 0.27)  # what windows cost over a token on a GPU that holds all experts
+FEW_SLOTS = (0.0, 0.47, 2.4, 2.6, 3.3)  # ... and on one that holds a quarter of them
+CHANGE = (1.1, 1.4)  # what the first and the second window of another length cost more there
 
 
 def test_windows_in_a_row_pay_where_one_alone_does_not() -> None:
-    """A single try costs two changes of length, so only a row of windows shows what drafts are worth."""
-    engine = Engine(row=RESIDENT, draft=0.15, right=0.6, change=CHANGE)
-    assert engine.run(1000) > 1.15
-    assert engine.run(4000) > 1.2
-    lengths = [engine.round() for _ in range(400)]
-    changes = sum(a != b for a, b in itertools.pairwise(lengths))
-    assert changes < 60, "what a change costs is in the choice"
+    """A single try costs two changes of length, so only a stretch of windows shows what drafts are worth."""
+    paces = []
+    for seed in range(5):
+        engine = Engine(row=RESIDENT, draft=0.15, right=0.6, change=CHANGE, seed=seed)
+        paces.append(engine.run(4000))
+        lengths = [engine.round() for _ in range(400)]
+        assert sum(a != b for a, b in itertools.pairwise(lengths)) < 30, "what a change costs is in the choice"
+    assert fmean(paces) > 1.25
 
 
-@pytest.mark.parametrize("row", [RESIDENT, (0.0, 0.47, 2.4, 2.6, 3.3)])
-@pytest.mark.parametrize("right", [0.0, 0.2, 0.4])
-def test_rows_of_windows_that_do_not_pay_become_rare(row: tuple[float, ...], right: float) -> None:
-    engine = Engine(row=row, draft=0.4, right=right, change=CHANGE, later=0.1)
-    engine.run(300)
-    assert engine.run(4000) > 0.985
+@pytest.mark.parametrize("row", [RESIDENT, FEW_SLOTS])
+@pytest.mark.parametrize("right", [0.0, 0.2])
+def test_stretches_that_do_not_pay_become_rare(row: tuple[float, ...], right: float) -> None:
+    engine = Engine(row=row, draft=0.4, right=right, change=CHANGE, behind=0.5, later=0.1)
+    assert engine.run(300) > 0.93
+    assert engine.run(4000) > 0.99
 
 
-def test_costs_are_measured_on_windows_that_follow_one_of_their_length() -> None:
-    gate = Gate()
-    for window, seconds in ((1, 9.0), (1, 1.0), (1, 1.0), (2, 5.0), (2, 1.1), (1, 3.0), (1, 1.0), (2, 4.1), (1, 2.0)):
-        gate.note(window=window, seconds=seconds, drafter=DRAFTER if window > 1 else "", got=window)
-    assert gate.window(1) == 1.0 and gate.window(2) == 1.1
-    assert gate.change == 2.0, "of 3.0 - 1.0, 4.1 - 1.1 and 2.0 - 1.0"
-    gate.paused()
-    gate.note(window=2, seconds=70.0, drafter=DRAFTER, got=2)
-    assert gate.window(2) == 1.1 and gate.change == 2.0, "a prompt was read in between"
+def test_what_others_choose_changes_no_account() -> None:
+    """Windows of a fixed length, and plain tokens while drafts are off."""
+    engine = Engine(row=0.6, draft=0.2, right=0.0)
+    engine.run(200)
+    balance = engine.gate.accounts[DRAFTER].balance
+    for window in (1, 1, 1, 3, 3, 3, 1):
+        engine.gate.note(window=window, seconds=1.0, drafter="", got=1, auto=False)
+    assert engine.gate.accounts[DRAFTER].balance == balance
