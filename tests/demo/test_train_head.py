@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from gguf.quants import dequantize
 from numpy.typing import NDArray
 
 from strata_tui.demo import build, train_head
-from strata_tui.demo.head_data import ROUTER, ROUTER_BIAS, about_head, as_shipped, read_head
+from strata_tui.demo.head_data import ROUTER, ROUTER_BIAS, about_head, as_shipped, read_head, write_head
 from strata_tui.demo.head_model import STATE, TOKEN, Experts, HeadTrainer, Shape
 from strata_tui.demo.head_parts import Parts, keep_part
 from strata_tui.demo.upcycle import from_neox, to_neox
@@ -262,6 +264,52 @@ def test_the_order_of_rows_can_be_undone() -> None:
     assert (to_neox(rows, 4) != rows).any()
 
 
+def _drafts_as_trained(raw: bytes, folder: Path, made: Path) -> None:
+    """The engine's drafts behind each token of a text are what the trainer's arithmetic makes likeliest, with experts
+    that differ.
+    """
+    from speculating import GREEDY, opened
+
+    texts = Parts(folder, lambda tokens: np.ones(tokens.shape, np.float32), 0.02)
+    texts.look()
+    weights, embeddings, shape = train_head.first_weights(build.source_model(), 2)
+    shape = replace(shape, length=48, texts=1)
+    ids, states, _ = texts.batch(np.random.default_rng(0), shape)
+    stored = {
+        name: t.data if t.data.dtype == np.float32 else dequantize(t.data, t.tensor_type)
+        for name, t in read_head(raw).items()
+    }
+    rng, down = np.random.default_rng(1), stored["ffn_down.weight"]
+    down[:, shape.experts.shared :] += (
+        4 * down.std() * rng.standard_normal(down[:, shape.experts.shared :].shape)
+    ).astype(np.float32)
+    write_head(made.with_suffix(".npz"), stored, {})
+    kept = read_head(made.with_suffix(".npz").read_bytes())
+    build.write_demo_model(build.source_model(), made, build.load_routers(), None, kept)
+
+    expected = []
+    trainer = HeadTrainer(shape, weights, embeddings, "CPU", 1)
+    try:
+        trainer.load(train_head.as_trained(as_shipped(stored), shape))
+        for router in (stored[ROUTER], -stored[ROUTER]):  # the second: other experts
+            trainer.route(router, stored[ROUTER_BIAS])
+            trainer.forward(ids, states)
+            expected.append((trainer.states()[0] @ embeddings.T).argmax(-1).tolist())
+    finally:
+        trainer.close()
+    text = ids[0].tolist()
+    with opened(made) as o:
+        sampler = o.start(text[:8], GREEDY)
+        drafts = []
+        for i in range(8, len(text)):
+            drafts.append(o.spec.draft(text[i], i, True))
+            o.spec.step(text[i], i, [])
+        sampler.close()
+    same, other = (sum(d is not None and d[0] == t for d, t in zip(drafts, e[8:], strict=True)) for e in expected)
+    assert same > 0.8 * len(drafts), "the demo model's states are its source's but for the scales' last places"
+    assert other < 0.8 * same, "the experts differ"
+
+
 def test_the_whole_recipe_and_a_demo_model_with_its_head(
     demo_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,9 +318,10 @@ def test_the_whole_recipe_and_a_demo_model_with_its_head(
     from strata_tui.engine.modes import Drafting, Modes
 
     monkeypatch.setenv("STRATA_TUI_CACHE", str(demo_model.parent))
-    out, kept = tmp_path / "head.npz", tmp_path / "text.npz"
+    out, kept, folder = tmp_path / "head.npz", tmp_path / "text.npz", tmp_path / "text"
     size = "--talks 4 --writers 2 --length 48 --tokens 144 --batch 4 --piece 16 --steps 2 --measure 1 --threads 1"
-    arguments = ["--gpu", "-1", "-1", "--experts", "2", "--out", str(out), "--keep-text", str(kept), *size.split()]
+    arguments = ["--gpu", "-1", "-1", "--experts", "2", "--out", str(out), "--keep-text", str(kept)]
+    arguments += ["--text", str(folder), *size.split()]
     assert train_head.main(arguments) == 0
     assert [len(talk) for talk in train_head.load_text(kept)] == [48] * 4
     raw = out.read_bytes()
@@ -282,6 +331,7 @@ def test_the_whole_recipe_and_a_demo_model_with_its_head(
     made = tmp_path / "demo.gguf"
     build.write_demo_model(build.source_model(), made, build.load_routers(), None, read_head(raw))
     assert count_heads(read_info(made), 4) == (1, "")
+    _drafts_as_trained(raw, folder, tmp_path / "other.gguf")
     with talk(made, modes=Modes(draft=Drafting.TWO)) as session:
         drafts = session.ask("Name three colours.", sampling=GREEDY).done.stats.drafts
     assert drafts is not None and sum(drafts.offered) > 0
