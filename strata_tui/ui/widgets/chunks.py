@@ -10,11 +10,13 @@ from textual.widgets import Static
 
 from ...render.layout import join_lines, split_lines
 from ...render.stream import Update
+from .growing import Growing
 
-PIECE_LINES = 8
+PIECE_ROWS = 8
+_ROW_CHARS = 80  # of a line, about; longer ones are wrapped
 
 
-class Piece(Static):
+class Piece(Growing, Static):
     """A chunk, or a part of the last one."""
 
 
@@ -78,8 +80,9 @@ def _split(chunk: Content) -> Iterator[Content]:
     lines = split_lines(chunk)
     start = 0
     while start < len(lines):
-        end = min(start + PIECE_LINES, len(lines))
-        while end < len(lines) and not lines[end - 1]:
+        end, rows = start, 0
+        while end < len(lines) and (rows < PIECE_ROWS or not lines[end - 1]):
+            rows += 1 + len(lines[end]) // _ROW_CHARS
             end += 1
         yield join_lines(lines[start:end])
         start = end

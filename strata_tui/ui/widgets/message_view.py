@@ -19,6 +19,7 @@ from ..attachments import folded
 from ..chat import Turn
 from ..panel_parts import flow
 from .chunks import Chunks
+from .growing import Growing
 from .message_head import MessageHead
 from .thinking_view import ThinkingView
 
@@ -30,7 +31,7 @@ _STATUS_WORDS = {
 }
 
 
-class MessageView(Vertical):
+class MessageView(Growing, Vertical):
     """A person's text is shown as it was typed; a reply's is rendered markdown, also while it grows."""
 
     def __init__(self, turn: Turn, width: int) -> None:

@@ -13,6 +13,7 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from ..chat import Turn
+from .growing import Growing
 from .message_view import MessageView
 
 WINDOW = 30  # messages mounted when a chat is opened, or one far away is gone to
@@ -26,7 +27,11 @@ _SIDES = 3  # of these, what is beside its text: the bar and the padding
 _FOUND_SECONDS = 3.0  # how long a message that was gone to is marked
 
 
-class MessageWindow(VerticalScroll):
+class Messages(Growing, Vertical):
+    """Those that are mounted."""
+
+
+class MessageWindow(Growing, VerticalScroll):
     """Follows the end only while the end is shown; else it counts the lines that came."""
 
     class Unseen(Message):
@@ -55,7 +60,7 @@ class MessageWindow(VerticalScroll):
         self._reflow: Timer | None = None
 
     def compose(self) -> ComposeResult:
-        with Vertical(id="messages"):
+        with Messages(id="messages"):
             yield Static(id="earlier")
             yield Static(id="welcome")
 
