@@ -42,12 +42,14 @@ from ..actions import Where, bindings, key_name, parse_slash
 from ..chat import Chat
 from ..commands import Commands
 from ..completer import Completer
+from ..compositor import RowsCompositor
 from ..joined import joined
 from ..keymap import resolve_keys
 from ..leaving import Leaving
 from ..loader import Loader
 from ..making_room import MakingRoom
 from ..options import Options, thinking_text
+from ..pacer import SHORTEST, Pacer
 from ..panels import CHATS, ENGINE, Panels
 from ..pauses import Tidying
 from ..replies import CHECKPOINT_SECONDS, Replies
@@ -91,8 +93,8 @@ _WIDGETS = (
     "too_small",
 )
 _STYLES: list[str | PurePath] = ["chat.tcss", *(f"../widgets/{name}.tcss" for name in _WIDGETS)]
-_DRAIN_SECONDS = 1 / 15  # while a reply or a load runs; with the samples while nothing does
-_SAMPLE_SECONDS = 0.5  # while a reply runs; half as often while nothing does
+_SAMPLE_SECONDS, _RARE_SAMPLE_SECONDS = 0.5, 0.9  # at least between two, while a reply runs and while none does
+_REST_SECONDS = 0.5  # between two looks at what the engine says, while nothing is expected
 
 
 class ChatScreen(Closable, Screen[None]):
@@ -105,6 +107,7 @@ class ChatScreen(Closable, Screen[None]):
 
     def __init__(self, engine: Engine, store: Store, options: ChatOptions, problems: deque[Exception]) -> None:
         super().__init__()
+        self._compositor = RowsCompositor()
         self.engine = engine
         self.store = store
         self.settings = options.settings
@@ -128,8 +131,9 @@ class ChatScreen(Closable, Screen[None]):
         self.completer = Completer(self, self.commands.sources)
         self.plan: tuple[PlanLine, ...] = ()
         self.snapshot = Snapshot()
-        self._samples = 0
-        self._drains: Timer | None = None
+        self._sampled = 0.0  # when
+        self._pacer: Pacer | None = None  # once it is mounted
+        self._next_frame: Timer | None = None  # while the engine has something to say
         self._draft_waits = False  # what is typed will be stored
         self._resume = options.resume
         self.before_exit: Callable[[], object] = lambda: None
@@ -162,8 +166,8 @@ class ChatScreen(Closable, Screen[None]):
     async def on_mount(self) -> None:
         self.prompt.focus()
         self.engine_panel.border_subtitle = " ".join(f"{key_name(key)} hides" for key in self.keymap.of("engine")[:1])
-        self._drains = self.set_interval(_DRAIN_SECONDS, self.drain)
-        self.set_interval(_SAMPLE_SECONDS, self._sample)
+        self._pacer = Pacer()
+        self.set_interval(_REST_SECONDS, self._rest)
         self.show_title()
         self.show_welcome()
         await self.transcript.show(self.chat.turns)
@@ -328,11 +332,31 @@ class ChatScreen(Closable, Screen[None]):
 
     # What the engine says
 
+    @property
+    def _expecting(self) -> bool:
+        return self.replies.busy or self.loader.loading or self.room.waiting
+
     def pace(self) -> None:
         """The engine is listened to often while it has something to say; to be called when that begins."""
-        if self._drains is not None:
-            expected = self.replies.busy or self.loader.loading or self.room.waiting
-            (self._drains.resume if expected else self._drains.pause)()
+        if self._pacer is not None and self._next_frame is None and self._expecting:
+            self._pacer.begin()
+            self._next_frame = self.set_timer(SHORTEST, self._frame)
+
+    def _frame(self) -> None:
+        self._listen()
+        assert self._pacer is not None
+        self._next_frame = self.set_timer(self._pacer.wait(), self._frame) if self._expecting else None
+
+    def _rest(self) -> None:
+        if self._next_frame is None:
+            self._listen()
+
+    def _listen(self) -> None:
+        """Text and numbers, so that both are one frame."""
+        self.drain()
+        seconds = _RARE_SAMPLE_SECONDS if self.replies.running is None else _SAMPLE_SECONDS
+        if time.monotonic() - self._sampled >= seconds:
+            self.sample_now()
 
     def drain(self) -> None:
         """Takes what the engine has said since."""
@@ -398,14 +422,9 @@ class ChatScreen(Closable, Screen[None]):
 
     # Numbers
 
-    def _sample(self) -> None:
-        self.drain()
-        self._samples += 1
-        if self.replies.running is not None or self._samples % 2 == 0:
-            self.sample_now()
-
     def sample_now(self) -> None:
         """Reads the engine's last snapshot and shows it."""
+        self._sampled = time.monotonic()
         self.pace()
         self.snapshot = self.engine.snapshot()
         if self.snapshot.reply is not None:

@@ -68,5 +68,7 @@ class EnginePanel(VerticalScroll):
             else:
                 text = join_sections(sections, width, height, whole=self.has_focus)
             if self._drawn is None or not text.is_same(self._drawn):  # else nothing has to be laid out anew
+                shown = self.query_one("#engine-text", Static)
+                high = 0 if self._drawn is None else self._drawn.get_height({}, width)
+                shown.update(text, layout=text.get_height({}, width) != high or shown.size.width != width)
                 self._drawn = text
-                self.query_one("#engine-text", Static).update(text)

@@ -1,0 +1,35 @@
+"""How often the screen takes what the engine has written: seldom enough that the engine is not slowed down by it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+SHARE = 0.05  # of a core that the screen may take, about, while a reply is written
+SHORTEST, LONGEST = 1 / 15, 1 / 5  # seconds between two frames
+_OLD = 0.7  # how much of the mean cost is that of the frames before
+
+
+class Pacer:
+    """Says how long to wait for the next frame: the longer, the more processor time the ones before took.
+
+    Each processor's cores share their speed, and hyperthreads their units, so that even on a machine with a core to
+    spare all that the screen does slows the engine. Keys do not wait: what they change is drawn at once.
+    """
+
+    def __init__(self, spent: Callable[[], float] = time.thread_time) -> None:
+        """`spent`: processor time that the calling thread has used so far, in seconds."""
+        self._spent = spent
+        self._at = 0.0
+        self._cost = 0.0  # of a frame, mean
+
+    def begin(self) -> None:
+        """A reply or a load begins: nothing is known of its frames."""
+        self._at, self._cost = self._spent(), 0.0
+
+    def wait(self) -> float:
+        """Seconds until the next frame; to be called once between two of them."""
+        now = self._spent()
+        self._cost = _OLD * self._cost + (1 - _OLD) * (now - self._at)
+        self._at = now
+        return min(LONGEST, max(SHORTEST, self._cost / SHARE))
