@@ -10,7 +10,7 @@ from textual.strip import Strip
 
 
 class RowsCompositor(Compositor):
-    """Asks widgets only for those of their rows that changed.
+    """Asks widgets only for those of their rows that changed, and only those that are seen there.
 
     Textual's own asks every widget around a change for all of its rows, and then drops nearly all of them: with each
     piece of a reply that is half of the work. What is drawn is the same.
@@ -31,16 +31,26 @@ class RowsCompositor(Compositor):
         if not self._changed:
             yield from super()._get_renders(crop)
             return
-        for widget, (region, clip) in self.visible_widgets.items():
+        wanted = self._changed
+        for widget, (region, clip) in self.visible_widgets.items():  # from the front to the back
             shown = region.intersection(clip)
             left, top, right, bottom = shown.corners
-            # The cells of a row are drawn widget by widget, so one with no changed cell is not needed at all.
+            # Of the cells of a row the foremost widget's are drawn, so one with no changed cell is not needed at all.
             rows = [
                 (max(top, first), min(bottom, last))
-                for start, first, end, last in self._changed
+                for start, first, end, last in wanted
                 if start < right and end > left and first < bottom and last > top
             ]
-            if rows:
-                first, last = min(first for first, _ in rows), max(last for _, last in rows)
-                band = Region(left, first, right - left, last - first)
-                yield region, band, widget.render_lines(band - region.offset)
+            if not rows:
+                continue
+            first, last = min(first for first, _ in rows), max(last for _, last in rows)
+            band = Region(left, first, right - left, last - first)
+            yield region, band, widget.render_lines(band - region.offset)
+            # What it covers whole is done: nothing behind it is seen there.
+            wanted = [
+                (start, first, end, last)
+                for start, first, end, last in wanted
+                if start < left or end > right or first < top or last > bottom
+            ]
+            if not wanted:
+                return

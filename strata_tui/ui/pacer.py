@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-SHARE = 0.05  # of a core that the screen may take, about, while a reply is written
+SHARE = 0.035  # of a core that the screen may take, about, while a reply is written
 SHORTEST, LONGEST = 1 / 15, 1 / 5  # seconds between two frames
 _OLD = 0.7  # how much of the mean cost is that of the frames before
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 import pytest
@@ -9,6 +10,9 @@ from strata_tui.ui import compositor
 from strata_tui.ui.screens import chat as chat_screen
 
 from .conftest import Start
+
+
+_EMPTY = re.compile(r"\x1b\[\d+;\d+H(?=\x1b\[\d+;\d+H|\n|$)")  # goes to a place and draws nothing there
 
 
 class Compared(compositor.RowsCompositor):
@@ -24,7 +28,8 @@ class Compared(compositor.RowsCompositor):
         if update is not None and other is not None:
             console = self.root.app.console if self.root is not None else None
             assert console is not None
-            self.drawn.append(update.render_segments(console) == other.render_segments(console))
+            one, two = (_EMPTY.sub("", drawn.render_segments(console)) for drawn in (update, other))
+            self.drawn.append(one == two)
         else:
             self.drawn.append(update is other)
         return update
