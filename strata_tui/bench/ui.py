@@ -24,7 +24,7 @@ from typing import Any
 from ..errors import UserError
 from .ranges import above_zero, whole
 from .report import machine, table
-from .ui_child import Spec
+from .ui_child import TYPING_SECONDS, Spec
 from .ui_terminal import Terminal
 
 SIZE = (120, 40)
@@ -132,6 +132,7 @@ def _stream(args: argparse.Namespace, kind: str, budgets: tuple[float, float]) -
     what = f"{args.tokens} tokens of {kind}, {args.rate:g}/s"
     yield from _lag(what, report, budgets)
     yield from _echo(what, echoes)
+    yield _taken(what, report, "keys are typed meanwhile")
 
 
 def _type_while_writing(terminal: Terminal) -> list[float]:
@@ -162,7 +163,7 @@ def _type_while_writing(terminal: Terminal) -> list[float]:
 
 def _send(terminal: Terminal) -> None:
     terminal.type(ASKED)
-    terminal.read(0.5)
+    terminal.read(TYPING_SECONDS)
     terminal.type("\r")
     terminal.wait_for("generating")
 
@@ -174,6 +175,15 @@ def _lag(what: str, report: dict[str, Any], budgets: tuple[float | None, float |
     yield Row(f"lag p50, {what}", _quantile(lags, 0.5), "ms")
     yield Row(f"lag p95, {what}", _quantile(lags, 0.95), "ms", budgets[0])
     yield Row(f"lag max, {what}", lags[-1], "ms", budgets[1])
+
+
+def _share(report: dict[str, Any]) -> float:
+    seconds: float = report["ended"] - report["started"]
+    return 100 * float(report["screen_seconds"]) / seconds
+
+
+def _taken(what: str, report: dict[str, Any], note: str) -> Row:
+    return Row(f"processor time of the screen, {what}", _share(report), "% of a core", note=note)
 
 
 def _echo(what: str, echoes: Sequence[float]) -> Iterator[Row]:
@@ -262,15 +272,21 @@ def engine(args: argparse.Namespace) -> Iterator[Row]:
     what = f"{report['reply_tokens']} tokens of a model, {report['decode_rate']:.0f}/s"
     yield from _lag(what, report, (25.0, None))
     yield from _echo(what, echoes)
+    yield _taken(what, report, "keys are typed meanwhile")
     tokens = {report["reply_tokens"]}
     rates: dict[bool, list[float]] = {True: [], False: []}
+    shares = []
     for pair in range(args.pairs):
         for screen in (True, False) if pair % 2 else (False, True):  # what drifts hits both alike
             report = _reply_with_screen(spec) if screen else _reply_without(spec)
             rates[screen].append(report["decode_rate"])
             tokens.add(report["reply_tokens"])
+            if screen:
+                shares.append(_share(report))
     if len(tokens) > 1 or not 0 < max(tokens) <= args.engine_tokens:
         raise AssertionError(f"replies of {sorted(tokens)} tokens; the same one of {args.engine_tokens} was asked for")
+    note = f"median of {args.pairs} replies, nothing is typed"
+    yield Row("processor time of the screen beside a model", statistics.median(shares), "% of a core", note=note)
     costs = sorted(100 * (1 - one / other) for one, other in zip(rates[True], rates[False], strict=True))
     one, other = (statistics.median(rates[screen]) for screen in (True, False))
     spread = f"{costs[len(costs) // 4]:.1f} to {costs[-1 - len(costs) // 4]:.1f}"
