@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from textual.timer import Timer
+
 SHARE = 0.035  # of a core that the screen may take, about, while a reply is written
 SHORTEST, LONGEST = 1 / 15, 1 / 5  # seconds between two frames
 _OLD = 0.7  # how much of the mean cost is that of the frames before
@@ -33,3 +35,33 @@ class Pacer:
         self._cost = _OLD * self._cost + (1 - _OLD) * (now - self._at)
         self._at = now
         return min(LONGEST, max(SHORTEST, self._cost / SHARE))
+
+
+class Frames:
+    """Has the engine listened to again and again while it has something to say, at a pacer's pace."""
+
+    def __init__(
+        self,
+        later: Callable[[float, Callable[[], None]], Timer],
+        expecting: Callable[[], bool],
+        listen: Callable[[], None],
+    ) -> None:
+        """`later` calls a function after some seconds; `expecting` says whether `listen` is to be called again."""
+        self._later, self._expecting, self._listen = later, expecting, listen
+        self._pacer = Pacer()
+        self._next: Timer | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether there is a next frame."""
+        return self._next is not None
+
+    def begin(self) -> None:
+        """Begins where the engine has something to say; while that runs, nothing."""
+        if self._next is None and self._expecting():
+            self._pacer.begin()
+            self._next = self._later(SHORTEST, self._frame)
+
+    def _frame(self) -> None:
+        self._listen()
+        self._next = self._later(self._pacer.wait(), self._frame) if self._expecting() else None

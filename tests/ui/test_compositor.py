@@ -11,7 +11,6 @@ from strata_tui.ui.screens import chat as chat_screen
 
 from .conftest import Start
 
-
 _EMPTY = re.compile(r"\x1b\[\d+;\d+H(?=\x1b\[\d+;\d+H|\n|$)")  # goes to a place and draws nothing there
 
 

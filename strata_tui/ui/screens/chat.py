@@ -16,7 +16,6 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.events import Click, Resize
 from textual.screen import Screen
-from textual.timer import Timer
 from textual.widgets import Static
 
 from ...config import ChatOptions
@@ -49,7 +48,7 @@ from ..leaving import Leaving
 from ..loader import Loader
 from ..making_room import MakingRoom
 from ..options import Options, thinking_text
-from ..pacer import SHORTEST, Pacer
+from ..pacer import Frames
 from ..panels import CHATS, ENGINE, Panels
 from ..pauses import Tidying
 from ..replies import CHECKPOINT_SECONDS, Replies
@@ -132,8 +131,7 @@ class ChatScreen(Closable, Screen[None]):
         self.plan: tuple[PlanLine, ...] = ()
         self.snapshot = Snapshot()
         self._sampled = 0.0  # when
-        self._pacer: Pacer | None = None  # once it is mounted
-        self._next_frame: Timer | None = None  # while the engine has something to say
+        self.frames = Frames(self.set_timer, self._expecting, self._listen)
         self._draft_waits = False  # what is typed will be stored
         self._resume = options.resume
         self.before_exit: Callable[[], object] = lambda: None
@@ -166,7 +164,6 @@ class ChatScreen(Closable, Screen[None]):
     async def on_mount(self) -> None:
         self.prompt.focus()
         self.engine_panel.border_subtitle = " ".join(f"{key_name(key)} hides" for key in self.keymap.of("engine")[:1])
-        self._pacer = Pacer()
         self.set_interval(_REST_SECONDS, self._rest)
         self.show_title()
         self.show_welcome()
@@ -332,23 +329,15 @@ class ChatScreen(Closable, Screen[None]):
 
     # What the engine says
 
-    @property
     def _expecting(self) -> bool:
         return self.replies.busy or self.loader.loading or self.room.waiting
 
     def pace(self) -> None:
         """The engine is listened to often while it has something to say; to be called when that begins."""
-        if self._pacer is not None and self._next_frame is None and self._expecting:
-            self._pacer.begin()
-            self._next_frame = self.set_timer(SHORTEST, self._frame)
-
-    def _frame(self) -> None:
-        self._listen()
-        assert self._pacer is not None
-        self._next_frame = self.set_timer(self._pacer.wait(), self._frame) if self._expecting else None
+        self.frames.begin()
 
     def _rest(self) -> None:
-        if self._next_frame is None:
+        if not self.frames.running:
             self._listen()
 
     def _listen(self) -> None:
