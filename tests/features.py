@@ -262,8 +262,11 @@ FEATURES: dict[str, tuple[Feature, ...]] = {
         ),
     ),
     "Around it": (
-        Feature("one-shot questions", ("test_cli.py::test_ask",)),
-        Feature("pipes", ("test_cli.py::test_ask", "test_cli.py::test_ask_stopped_by_ctrl_c_or_by_its_reader")),
+        Feature("one-shot questions", ("commands/test_ask.py::test_ask",)),
+        Feature(
+            "pipes",
+            ("commands/test_ask.py::test_ask", "commands/test_ask.py::test_ask_stopped_by_ctrl_c_or_by_its_reader"),
+        ),
         Feature(
             "OpenAI-compatible server",
             reason="this is a chat for the person in front of it; llama-server, which comes with llama.cpp, serves "
