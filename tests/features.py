@@ -34,7 +34,7 @@ FEATURES: dict[str, tuple[Feature, ...]] = {
         Feature(
             "cancel generation",
             (
-                "ui/test_chat_screen.py::test_escape_stops_and_keeps_what_was_written",
+                "ui/test_replies.py::test_escape_stops_and_keeps_what_was_written",
                 "engine/test_cancel.py::test_cancel_while_the_prompt_is_read",
                 "engine/test_cancel.py::test_cancel_while_the_slots_are_filled",
             ),
@@ -42,8 +42,8 @@ FEATURES: dict[str, tuple[Feature, ...]] = {
         Feature(
             "partial answer kept on cancel",
             (
-                "ui/test_chat_screen.py::test_escape_stops_and_keeps_what_was_written",
-                "ui/test_chat_screen.py::test_quitting_while_a_reply_runs_stores_it_as_stopped",
+                "ui/test_replies.py::test_escape_stops_and_keeps_what_was_written",
+                "ui/test_replies.py::test_quitting_while_a_reply_runs_stores_it_as_stopped",
             ),
         ),
         Feature(
@@ -79,7 +79,7 @@ FEATURES: dict[str, tuple[Feature, ...]] = {
             "several sessions in a list",
             (
                 "ui/test_library.py::test_the_list_groups_filters_and_pins",
-                "ui/test_chat_screen.py::test_switching_chats_while_a_reply_runs",
+                "ui/test_chats.py::test_switching_chats_while_a_reply_runs",
             ),
         ),
         Feature(
@@ -89,7 +89,7 @@ FEATURES: dict[str, tuple[Feature, ...]] = {
                 "sessions/test_search.py::test_what_is_found",
             ),
         ),
-        Feature("rename", ("ui/test_chat_screen.py::test_rename_by_command_and_by_key",)),
+        Feature("rename", ("ui/test_chats.py::test_rename_by_command_and_by_key",)),
         Feature(
             "automatic title",
             (
@@ -124,9 +124,9 @@ FEATURES: dict[str, tuple[Feature, ...]] = {
         Feature(
             "autosave",
             (
-                "ui/test_chat_screen.py::test_the_message_is_on_disk_before_the_engine_sees_it",
-                "ui/test_chat_screen.py::test_a_running_reply_is_checkpointed",
-                "ui/test_chat_screen.py::test_what_is_typed_is_stored_while_it_is_typed",
+                "ui/test_replies.py::test_the_message_is_on_disk_before_the_engine_sees_it",
+                "ui/test_replies.py::test_a_running_reply_is_checkpointed",
+                "ui/test_chats.py::test_what_is_typed_is_stored_while_it_is_typed",
             ),
         ),
         Feature(
@@ -138,7 +138,7 @@ FEATURES: dict[str, tuple[Feature, ...]] = {
         ),
     ),
     "Input": (
-        Feature("copy a message", ("ui/test_chat_screen.py::test_copy_takes_the_source_of_the_last_reply",)),
+        Feature("copy a message", ("ui/test_copying.py::test_copy_takes_the_source_of_the_last_reply",)),
         Feature(
             "copy a code block alone",
             (
