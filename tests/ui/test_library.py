@@ -1,12 +1,9 @@
-"""Finding, pinning, forking, deleting, exporting and importing chats on the screen; chats that are open elsewhere."""
+"""Finding, pinning, forking, deleting, exporting and importing chats on the screen."""
 
 from __future__ import annotations
 
 import json
 import re
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,12 +14,13 @@ from strata_tui.sessions.export import Form
 from strata_tui.sessions.portable import PortableChat, PortableMessage
 from strata_tui.sessions.rows import Role
 from strata_tui.sessions.search import Hit
-from strata_tui.sessions.store import Store
 from strata_tui.ui.export import Wish, parse_wish
 from strata_tui.ui.screens.bin import BinScreen
 from strata_tui.ui.screens.export import ExportScreen
 from strata_tui.ui.screens.search import SearchScreen, around, hit_text, news_of
 from strata_tui.ui.widgets.chats_panel import ChatFilter, ChatList
+
+from .stored_chats import fill, line, without_model
 
 if TYPE_CHECKING:
     from tests.ui.conftest import Running, Start
@@ -30,36 +28,11 @@ if TYPE_CHECKING:
 DAY = 86400.0
 
 
-def line(title: str, *texts: str, age: float = 0.0, pinned: bool = False) -> PortableChat:
-    """A chat of one branch, both sides in turn."""
-    when = time.time() - age
-    messages = [
-        PortableMessage(n - 1 if n else None, (Role.USER, Role.ASSISTANT)[n % 2], text, when, when, model="tiny")
-        for n, text in enumerate(texts)
-    ]
-    return PortableChat(title, when, when, tuple(messages), len(texts) - 1 if texts else None, pinned=pinned)
-
-
 def branched(title: str) -> PortableChat:
     """60 messages that are shown, and beside the second one another reply, about a zebra."""
     chat = line(title, *(f"message number{n}" for n in range(60)))
     other = PortableMessage(0, Role.ASSISTANT, "Beside it: a zebra.", chat.created, chat.created)
     return PortableChat(title, chat.created, chat.updated, (*chat.messages, other), 59)
-
-
-def fill(run: Running, *chats: PortableChat) -> list[int]:
-    keys = run.store.add_chats(chats).result()
-    assert None not in keys
-    return [key for key in keys if key is not None]
-
-
-@asynccontextmanager
-async def without_model(start: Start, size: tuple[int, int] = (120, 40)) -> AsyncIterator[Running]:
-    """The app whose model cannot be loaded, which is quick: chats can be read, found and kept all the same."""
-    async with start(load=False, size=size, model=Path("/none.gguf")) as run:
-        await run.until(lambda: run.screen.failure)
-        run.screen.flash.clear()
-        yield run
 
 
 def options(screen: object) -> list[str]:
@@ -375,75 +348,3 @@ async def test_an_import_is_told_and_listed(start: Start, tmp_path: Path) -> Non
         assert "Name the file" in run.screen.flash.text
         await run.say(f"/import {tmp_path / 'y.json'}")
         await run.until(lambda: "y.json cannot be read" in run.screen.flash.text)
-
-
-# Chats that are open in another program
-
-
-async def test_a_chat_open_elsewhere_is_read_only_and_can_be_forked(start: Start) -> None:
-    async with start() as run:
-        [session, other] = fill(run, line("Shared", "question", "answer"), line("Mine", "x"))
-        run.store.set_draft(session, "their draft").result()
-        with Store(run.options.store) as elsewhere:
-            elsewhere.claim(session).result()
-            await run.screen.commands.open_session(session)
-            assert "open in another window (process" in run.screen.flash.text and "/fork" in run.screen.flash.text
-            assert "(read-only) Shared" in run.shown()
-            assert run.prompt.text == ""  # the draft is theirs
-            await run.say("may I?")
-            assert "read-only here" in run.screen.flash.text and run.prompt.text == "may I?"
-            await run.pilot.pause(0.2)
-            assert [m.text for m in run.store.branch(session)] == ["question", "answer"]
-            await run.screen.commands.open_session(other)  # what was typed is not lost
-            await run.until(lambda: "may I?" in [s.draft for s in run.store.list_sessions()])
-            assert run.store.session(session).draft == "their draft"
-            await run.screen.commands.open_session(session)
-            await run.say("/delete")
-            await run.until(lambda: "fork it to go on" in run.screen.flash.text)
-            await run.say("/fork")
-            await run.until(lambda: run.screen.chat.session not in (session, other))
-            assert "(read-only)" not in run.shown()
-            await run.say("and now?")
-            await run.until(lambda: len(run.screen.chat.turns) == 4)
-            await run.reply()
-            assert run.store.session(session).deleted_at is None
-
-
-async def test_a_chat_that_is_free_again_is_read_anew(start: Start) -> None:
-    async with start() as run:
-        [session] = fill(run, line("Shared", "question", "answer"))
-        with Store(run.options.store) as elsewhere:
-            elsewhere.claim(session).result()
-            await run.screen.commands.open_session(session)
-            elsewhere.add_user_message(session, "theirs").result()
-        await run.say("mine")
-        await run.until(lambda: "can be written to" in run.screen.flash.text)
-        assert [t.text for t in run.screen.chat.turns] == ["question", "answer", "theirs"]
-        assert run.prompt.text == "mine" and "(read-only)" not in run.shown()
-        await run.pilot.press("enter")
-        await run.until(lambda: len(run.screen.chat.turns) == 5)
-        await run.reply()
-
-
-async def test_what_is_shown_is_claimed_and_what_is_left_is_free(start: Start) -> None:
-    async with without_model(start) as run:
-        [one, two] = fill(run, line("One", "x"), line("Two", "x"))
-        with Store(run.options.store) as elsewhere:
-            await run.screen.commands.open_session(one)
-            assert elsewhere.claim(one).result() is not None
-            await run.screen.commands.open_session(two)
-            await run.until(lambda: elsewhere.claim(one).result() is None)
-            assert elsewhere.claim(two).result() is not None
-            await run.pilot.press("ctrl+n")
-            await run.until(lambda: elsewhere.claim(two).result() is None)
-
-
-async def test_a_chat_whose_reply_runs_stays_claimed(start: Start) -> None:
-    async with start() as run:
-        await run.say("hello there")
-        await run.until(lambda: run.screen.chat.turns)
-        await run.reply()
-        session = run.screen.chat.session
-        assert session is not None
-        with Store(run.options.store) as elsewhere:
-            await run.until(lambda: elsewhere.claim(session).result() is not None)
