@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..engine.snapshot_names import chat_key
 from ..errors import UserError
-from ..sessions.rows import SessionInfo
+from ..sessions.rows import MessageRow, SessionInfo
 from .actions import key_name, parse_slash
 from .chat import Chat, Turn
 
 if TYPE_CHECKING:
     from .screens.chat import ChatScreen
+
+_DELETED = "This chat was deleted; /bin brings it back."
+
+
+def _content(info: SessionInfo, rows: list[MessageRow]) -> object:
+    """What is equal as long as a stored chat shows the same; its draft is not a part of it."""
+    return replace(info, draft=""), rows
 
 
 class Chats:
@@ -25,6 +33,8 @@ class Chats:
         self._held: set[int] = set()  # chats that this program has claimed
         self._kept: tuple[int | None, str] = (None, "")  # the chat and draft that were stored last
         self.elsewhere: int | None = None  # the process that has the shown chat open, which is read-only then
+        self._read: object = None  # what is shown of that chat, see _content
+        self._looking = False  # whether that chat is still open there
 
     async def refresh(self) -> None:
         """Fills the list again, if it is shown; never raises, for it is called for its own sake."""
@@ -79,6 +89,8 @@ class Chats:
                     await self._load(session, message)
             elif not shown:
                 await self._load(session, message)
+            else:
+                self.look()
         screen.panels.close_over()
         screen.prompt.focus()
         turn = self._turn(message) if message is not None else None
@@ -89,7 +101,7 @@ class Chats:
         screen = self._screen
         info = await asyncio.to_thread(screen.store.session, session)
         if info.deleted_at is not None:
-            raise UserError("This chat was deleted; /bin brings it back.")
+            raise UserError(_DELETED)
         await self.keep_draft()
         live = screen.turns.live_chat(session)
         if live is not None:  # its turns are growing
@@ -97,7 +109,9 @@ class Chats:
             chat, draft = live, live.typed
         else:
             await self._claim(session)
-            chat = Chat.of(info, await asyncio.to_thread(screen.store.messages, session))
+            rows = await asyncio.to_thread(screen.store.messages, session)
+            self._read = _content(info, rows) if self.elsewhere is not None else None
+            chat = Chat.of(info, rows)
             draft = "" if self.elsewhere is not None else info.draft
             if session == screen.chat.session:
                 draft = screen.prompt.message
@@ -145,18 +159,44 @@ class Chats:
             return ""
         return f"This chat is open in another window (process {self.elsewhere}) and read-only here."
 
-    async def retry(self) -> None:
-        """Shows the chat anew where the other program has closed it meanwhile."""
-        screen = self._screen
-        session, text = screen.chat.session, screen.prompt.message
-        if session is None or await asyncio.wrap_future(screen.store.claim(session)) is not None:
-            return
-        self._held.add(session)
-        async with self._changing:
-            self.elsewhere = None
-            info = await asyncio.to_thread(screen.store.session, session)
-            await self._show(Chat.of(info, await asyncio.to_thread(screen.store.messages, session)), text or info.draft)
-        screen.flash.say("The other window has closed this chat: it was read anew and can be written to.", stay=True)
+    def look(self, *, sending: bool = False) -> None:
+        """Call when the person does something: the other program may have closed the chat that is read-only."""
+        if self.elsewhere is None or self._looking or (self._screen.turns.editing and not sending):
+            return  # a chat that is read anew ends an edit in it
+        self._looking = True
+        self._screen.run_worker(self._screen.commands.told(self._take_over()), group="look")
+
+    async def _take_over(self) -> None:
+        """Claims the shown chat if the other program has closed it; shows it anew if that has written to it."""
+        screen, store = self._screen, self._screen.store
+        try:
+            async with self._changing:
+                session = screen.chat.session
+                if self.elsewhere is None or session is None or screen.leaving:
+                    return
+                other = await asyncio.wrap_future(store.claim(session))
+                if other is not None:
+                    self.elsewhere = other
+                    return
+                self._held.add(session)
+                info = await asyncio.to_thread(store.session, session)
+                rows = await asyncio.to_thread(store.messages, session)
+                if info.deleted_at is not None:
+                    self._held.discard(session)
+                    await asyncio.wrap_future(store.release(session))
+                    raise UserError(_DELETED)
+                self.elsewhere, typed = None, screen.prompt.message
+                changed = self._read != _content(info, rows)
+                if changed:
+                    await self._show(Chat.of(info, rows), typed or info.draft)
+                elif not typed:
+                    screen.prompt.load_message(info.draft)
+                screen.show_title()
+                self._kept = (session, info.draft)
+        finally:
+            self._looking = False
+        news = "was read anew and can be written to" if changed else "can be written to"
+        screen.flash.say(f"The other window has closed this chat: it {news}.", stay=True)
 
     async def _show(self, chat: Chat, draft: str) -> None:
         self._kept = (chat.session, draft)
@@ -185,6 +225,7 @@ class Chats:
         """Stores what is typed so far, in case the program dies; a command is not worth a chat."""
         screen = self._screen
         async with self._changing:
+            self.look()
             command = screen.prompt.text.startswith("/") and parse_slash(screen.prompt.text) is not None
             if self.elsewhere is not None or command or screen.leaving:
                 return

@@ -78,6 +78,8 @@ class Commands(TurnCommands, LibraryCommands, PromptCommands, OptionsCommands, M
         else:
             if waiting is not None:
                 await self.told(waiting)
+        if action != "send":  # which looks where it is refused
+            self.chats.look()
 
     async def told(self, work: Awaitable[None]) -> None:
         """Waits for something; what went wrong is shown as one sentence."""

@@ -81,7 +81,7 @@ class Turns:
             return "No model is loaded: /open loads one. Your text is kept."
         chats = self._screen.commands.chats
         if chats.elsewhere is not None:
-            self._screen.run_worker(chats.retry(), group="retry")
+            chats.look(sending=True)
             return f"{chats.read_only()} /fork goes on in a copy. Your text is kept."
         return ""
 

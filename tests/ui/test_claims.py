@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
+
+import pytest
+from textual.events import AppBlur, AppFocus
 
 from strata_tui.sessions.store import Store
 
@@ -79,3 +83,73 @@ async def test_a_chat_whose_reply_runs_stays_claimed(start: Start) -> None:
         assert session is not None
         with Store(run.options.store) as elsewhere:
             await run.until(lambda: elsewhere.claim(session).result() is not None)
+
+
+@pytest.mark.parametrize("sign", ["a key", "typing", "the focus", "choosing it again"])
+async def test_the_label_goes_with_the_persons_next_sign(start: Start, sign: str) -> None:
+    async with without_model(start) as run:
+        [session] = fill(run, line("Shared", "question", "answer"))
+        with Store(run.options.store) as elsewhere:
+            elsewhere.claim(session).result()
+            await run.screen.commands.open_session(session)
+            assert "(read-only) Shared" in run.shown()
+            elsewhere.set_draft(session, "their draft").result()
+        shown = [*run.screen.chat.turns]
+        if sign == "a key":
+            await run.pilot.press("pageup")
+        elif sign == "typing":
+            await run.pilot.press("x")
+        elif sign == "the focus":
+            run.app.post_message(AppBlur())
+            run.app.post_message(AppFocus())
+        else:
+            await run.screen.commands.open_session(session)
+        await run.until(lambda: "(read-only)" not in run.shown())
+        assert run.screen.chat.turns == shown  # nothing was written there: the very same, scrolled as they were
+        assert run.prompt.text == ("x" if sign == "typing" else "their draft")
+        with Store(run.options.store) as other:
+            assert other.claim(session).result() is not None  # it is open here now
+
+
+async def test_the_label_stays_while_the_other_window_has_the_chat(start: Start) -> None:
+    async with without_model(start) as run:
+        [session] = fill(run, line("Shared", "question", "answer"))
+        with Store(run.options.store) as elsewhere:
+            elsewhere.claim(session).result()
+            await run.screen.commands.open_session(session)
+            run.screen.commands.chats.elsewhere = -1  # a window before that one
+            await run.pilot.press("pageup")
+            await run.until(lambda: run.screen.commands.chats.elsewhere == os.getpid())
+            assert "(read-only) Shared" in run.shown()
+
+
+async def test_an_edit_is_not_ended_by_what_was_written_elsewhere(start: Start) -> None:
+    async with without_model(start) as run:
+        [session] = fill(run, line("Shared", "question", "answer"))
+        with Store(run.options.store) as elsewhere:
+            elsewhere.claim(session).result()
+            await run.screen.commands.open_session(session)
+            run.screen.turns.edit(run.screen.chat.turns[0])
+            elsewhere.add_user_message(session, "theirs").result()
+        await run.pilot.press("pageup")
+        run.store.flush()
+        await run.pilot.pause()
+        assert run.screen.turns.editing and run.prompt.text == "question"
+        await run.pilot.press("escape")
+        await run.until(lambda: "was read anew" in run.screen.flash.text)
+        assert [turn.text for turn in run.screen.chat.turns] == ["question", "answer", "theirs"]
+        assert "(read-only)" not in run.shown()
+
+
+async def test_a_chat_that_the_other_window_deleted_is_not_written_to(start: Start) -> None:
+    async with without_model(start) as run:
+        [session] = fill(run, line("Shared", "question", "answer"))
+        with Store(run.options.store) as elsewhere:
+            elsewhere.claim(session).result()
+            await run.screen.commands.open_session(session)
+            elsewhere.delete(session).result()
+        await run.pilot.press("pageup")
+        await run.until(lambda: "This chat was deleted" in run.screen.flash.text)
+        assert "(read-only) Shared" in run.shown()
+        await run.screen.commands.chats.restore(session)
+        await run.until(lambda: "(read-only)" not in run.shown())

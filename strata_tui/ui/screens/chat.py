@@ -165,12 +165,18 @@ class ChatScreen(Closable, Screen[None]):
         self.prompt.focus()
         self.engine_panel.border_subtitle = " ".join(f"{key_name(key)} hides" for key in self.keymap.of("engine")[:1])
         self.set_interval(_REST_SECONDS, self._rest)
+        self.watch(self.app, "app_focus", self._looked_at, init=False)
         self.show_title()
         self.show_welcome()
         await self.transcript.show(self.chat.turns)
         self.run_worker(self.commands.told(self.commands.load_history()), group="history")
         if self._resume is not None:  # once there is a layout, which knows where the end is
             self.call_after_refresh(self.run_worker, self.commands.open_session(self._resume), group="resume")
+
+    def _looked_at(self, focused: bool) -> None:
+        """The terminal's window got the focus, maybe from one that has a chat open, or lost it."""
+        if focused:
+            self.commands.chats.look()
 
     # Widgets, by name
 
