@@ -293,12 +293,17 @@ async def test_the_palette_is_a_page_with_a_line_an_action(start: Start) -> None
         assert any("┏━ Commands ━" in row for row in rows(run))
 
 
-async def test_the_palette_of_themes_begins_with_ours(start: Start) -> None:
+async def test_the_palette_of_themes_begins_with_the_one_in_use_and_ours(start: Start) -> None:
     async with start(load=False, size=(80, 24), settings=Settings(theme="strata-dusk")) as run:
         await run.screen.commands.perform("theme")
         await run.until(lambda: any("strata-contrast" in row for row in rows(run)))
         ours, others = row_of(run, "strata-terminal"), row_of(run, "ansi-dark")
-        assert ours < others and "in use, dark" in rows(run)[row_of(run, "strata-dusk")]
+        assert row_of(run, "in use, dark") == row_of(run, "strata-dusk") < ours < others
+        await run.pilot.press("enter")
+        await run.until(lambda: run.app.screen is run.screen)
+        assert run.app.theme == "strata-dusk", "enter at once changes nothing"
+        await run.screen.commands.perform("theme")
+        await run.until(lambda: any("strata-contrast" in row for row in rows(run)))
         await run.pilot.press(*"strata-paper", "enter")
         await run.until(lambda: run.app.theme == "strata-paper")
 

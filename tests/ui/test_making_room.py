@@ -210,7 +210,7 @@ async def test_ways_that_cannot_be_taken_say_why(start: Start) -> None:
         await run.say("/room")
         screen = await page(run)
         assert "there is room" in run.shown() and "Room in the context" in run.shown()
-        assert way(screen, 2).endswith("All of it fits. [greyed]")
+        assert way(screen, 2).endswith("not now: All of it fits. [greyed]")
         await run.pilot.press("escape")
         run.prompt.insert(words(45))
         await run.screen.commands.perform("make_room")

@@ -53,7 +53,7 @@ class Palette(Closable, CommandPalette):
 
 
 class Themes(Provider):
-    """A line a theme, ours first; on the right what it is made for, and which one is in use."""
+    """A line a theme: the one in use, so that enter changes nothing, then ours; on the right what it is made for."""
 
     async def discover(self) -> Hits:
         for name, about in self._themes():
@@ -70,7 +70,8 @@ class Themes(Provider):
         for name, theme in self.app.available_themes.items():
             about = "the terminal's own colours" if theme.ansi else "dark" if theme.dark else "light"
             found.append((name, f"in use, {about}" if name == self.app.theme else about))
-        return sorted(found, key=lambda entry: (not entry[0].startswith(_OURS), entry[0]))
+        now = self.app.theme
+        return sorted(found, key=lambda entry: (entry[0] != now, not entry[0].startswith(_OURS), entry[0]))
 
     def _use(self, name: str) -> None:
         self.app.theme = name

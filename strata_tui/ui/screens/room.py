@@ -92,6 +92,7 @@ class RoomScreen(ListScreen[Choice | None]):
 
 
 def _line(number: int, choice: Choice) -> Content:
-    about = choice.problem or choice.about
+    """What cannot be chosen says so in words, too: without colours nothing else would."""
+    about = f"not now: {choice.problem}" if choice.problem else choice.about
     style = "$muted" if choice.problem else ""
-    return Content.assemble((f"{number}  {choice.head}", style or "bold"), "\n", (about, style or "$secondary"))
+    return Content.assemble((f"{number}  {choice.head}", style or "bold"), "\n   ", (about, style or "$secondary"))
