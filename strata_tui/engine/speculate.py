@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 MOST = 4  # drafts of a window
 HEADS, LOOKUP = "NextN", "look-up"
 _BINS = 10  # of a head's confidence
+_FEW = 8  # first drafts: with fewer, or none right, nothing is said to pay yet
 _UNUSABLE = "The model computed no usable numbers (NaN or infinity): open it again."
 
 
@@ -262,7 +263,9 @@ class Speculation:
         idle = [name for name in drafters if self._gate.idle(name)]
         failed = ", ".join(f"{name} does not pay ({self._record(name)})" for name in idle)
         if self._recent and self._recent not in idle:
-            why = f"{self._recent} pays ({self._record(self._recent)})" + (f", {failed}" if failed else "")
+            right, offered = self._first.get(self._recent, (0, 0))
+            verdict = "pays" if right and offered >= _FEW else "is being tried"
+            why = f"{self._recent} {verdict} ({self._record(self._recent)})" + (f", {failed}" if failed else "")
             return SwitchState(wanted, "on", f"on: {why}{without}")
         if not drafters:
             return SwitchState(wanted, "off", f"off: {self._no_heads}")

@@ -14,6 +14,7 @@ from talk import GREEDY, fresh, messages, talk
 from strata_tui.engine.counters import ReplyStats
 from strata_tui.engine.events import FinishReason, ModesChanged, Sampling, TextDelta
 from strata_tui.engine.modes import Drafting, Modes
+from strata_tui.engine.speculate import LOOKUP
 
 TURN = "the people of water said that their expert could find a long way"
 LONG = Sampling(temperature=0, repeat_penalty=1.0, max_tokens=64)
@@ -91,6 +92,22 @@ def test_the_switch_says_what_it_does(tiny_model: TinyModel) -> None:
             assert before and changed.state.pool_generation == before.pool_generation, "the stage pool is left alone"
             assert (changed.state.draft.wanted, changed.state.draft.actual) == (wanted.value, actual)
             assert words in changed.state.draft.reason
+
+
+def test_a_drafter_pays_after_some_drafts_of_which_some_were_right(tiny_model: TinyModel) -> None:
+    with talk(tiny_model("qwen3moe")) as session:
+        opened = session.engine._worker._opened
+        assert opened is not None
+        for right, offered, verdict in (
+            (0, 2, "is being tried"),
+            (2, 2, "is being tried"),
+            (0, 20, "is being tried"),
+            (5, 8, "pays"),
+        ):
+            opened.speculation._recent = LOOKUP
+            opened.speculation._first[LOOKUP] = right, offered
+            reason = opened.speculation.state().reason
+            assert reason.startswith(f"on: look-up {verdict} ({right} of {offered} first drafts right)")
 
 
 @pytest.mark.parametrize("name", ["glm4moe", "glm4moe_nan"])
