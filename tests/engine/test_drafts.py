@@ -137,7 +137,7 @@ def test_drafts_that_were_asked_for_leave_no_debt(tiny_model: TinyModel) -> None
         assert opened is not None
         gate = opened.speculation._gate
         assert all(account.balance >= 0 and not account.blocked for account in gate.accounts.values())
-        assert gate._rates and gate._windows[5]
+        assert gate._rates and gate.costs.measured(5)
 
 
 def test_a_model_without_heads_says_so(tiny_model: TinyModel) -> None:
