@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
+from ..numbers import grouped
 from . import gguf_info, llama, native
 from .chat_format import ChatFormat
 from .counters import Counters, MemoryReport, PhaseCounters
@@ -304,8 +305,8 @@ def _measured(plan: Plan, context: llama.Context) -> tuple[int | None, Plan]:
     if kv is not None or states is not None:
         kv = (kv or 0) + (states or 0)
     known = {
-        "KV cache": PlanLine("KV cache", kv, f"{context.size} tokens"),
-        "compute buffers": PlanLine("compute buffers", compute, f"batches of {context.batch}"),
+        "KV cache": PlanLine("KV cache", kv, f"{grouped(context.size)} tokens"),
+        "compute buffers": PlanLine("compute buffers", compute, f"batches of {grouped(context.batch)}"),
     }
     lines = tuple(
         known[line.label] if line.label in known and known[line.label].bytes is not None else line
@@ -326,7 +327,7 @@ def _set_stream(plan: Plan, tier: _core.Tier, log: Logger) -> Plan:
         note = "none: too few slots to borrow, prompts use them in passes"
     else:
         memory = "its own memory" if plan.ring else "lent slots"
-        note = f"{memory}, by {units}, for batches of {plan.stream_from} tokens and more"
+        note = f"{memory}, by {units}, for batches of {grouped(plan.stream_from)} tokens and more"
     line = PlanLine("prompt ring", size, note)
     log.info("plan: %s: %s", line.label, _line_text(line))
     at = next(i for i, old in enumerate(plan.lines) if old.label == "slots") + 1

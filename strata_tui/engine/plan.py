@@ -11,6 +11,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import UserError
+from ..numbers import grouped
 from .events import PlanLine
 from .gguf_info import GgufInfo
 from .options import EngineOptions
@@ -126,7 +127,7 @@ def make_plan(info: GgufInfo, sizes: Sizes, machine: Machine, options: EngineOpt
     while options.context is None and context > SMALLEST_CONTEXT and fixed(context) + arena > room.usable:
         context = max(SMALLEST_CONTEXT, context // 2)
     if context < asked:
-        notices.append(f"The context is {context} tokens instead of {asked}: more does not fit.")
+        notices.append(f"The context is {grouped(context)} tokens instead of {grouped(asked)}: more does not fit.")
     if fixed(context) + arena > room.usable:
         raise UserError(_does_not_fit(info, fixed(context) + arena, room, least, floor, context, options))
     if options.slots is None and sizes.n_experts:
@@ -140,9 +141,9 @@ def make_plan(info: GgufInfo, sizes: Sizes, machine: Machine, options: EngineOpt
     lines = (
         PlanLine("device", None, machine.device),
         PlanLine(f"{where} to use", room.usable, room.note),
-        PlanLine("trunk", info.trunk_bytes, "weights that are no experts"),
-        PlanLine("KV cache", kv, f"estimate for {context} tokens"),
-        PlanLine("compute buffers", compute, f"estimate for batches of {batch}"),
+        PlanLine("trunk", info.trunk_bytes, "weights other than experts"),
+        PlanLine("KV cache", kv, f"estimate for {grouped(context)} tokens"),
+        PlanLine("compute buffers", compute, f"estimate for batches of {grouped(batch)}"),
         PlanLine("slots", arena, _slots_note(slots, sizes.n_experts, floor, options.slots)),
         _mirror_line(mirror, slots, sizes.n_experts, machine.on_gpu),
         PlanLine("RAM available", ram.available, f"limit: {ram.limit_from}"),
@@ -350,7 +351,9 @@ def _wanted_context(info: GgufInfo, options: EngineOptions, notices: list[str]) 
     if options.context < 1:
         raise UserError(f"--ctx {options.context} is no number of tokens: use 1 or more.")
     if trained is not None and options.context > trained:
-        notices.append(f"--ctx {options.context} is more than the {trained} tokens this model was trained for.")
+        notices.append(
+            f"--ctx {options.context} is more than the {grouped(trained)} tokens this model was trained for."
+        )
     return options.context
 
 
@@ -400,7 +403,7 @@ def _threads(machine: Machine, options: EngineOptions) -> tuple[int, str]:
 def _slots_note(slots: int, n_experts: int, floor: int, asked: int | None) -> str:
     if not n_experts:
         return "a dense model has no experts" + (", --slots not used" if asked is not None else "")
-    note = f"{slots} of {n_experts} experts, {floor} at least"
+    note = f"{grouped(slots)} of {grouped(n_experts)} experts, {grouped(floor)} at least"
     if asked is None:
         return note
     return f"{note}, --slots" + (f" {asked} is more than there are" if asked > n_experts else "")
@@ -409,7 +412,7 @@ def _slots_note(slots: int, n_experts: int, floor: int, asked: int | None) -> st
 def _does_not_fit(
     info: GgufInfo, needed: int, room: _Room, slots: int, floor: int, context: int, options: EngineOptions
 ) -> str:
-    what = f"a context of {context} tokens" + (f" and {slots} slots" if slots else "")
+    what = f"a context of {grouped(context)} tokens" + (f" and {grouped(slots)} slots" if slots else "")
     knobs = []
     if options.slots is not None and slots > floor:
         knobs.append(f"fewer --slots (at least {floor})")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..numbers import grouped
+
 DASH = "–"
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
@@ -18,9 +20,9 @@ def size(value: int | None) -> str:
 
 
 def short_size(value: int | None) -> str:
-    """Bytes in few cells: `21.7G`, `180M`."""
-    if value is None:
-        return DASH
+    """Bytes in few cells: `21.7G`, `180M`, `0`."""
+    if not value:
+        return DASH if value is None else "0"
     power = _power(value)
     number = f"{value / 1024**power:.0f}" if value >= 100 * 1024**power else _scaled(value, power)
     return number + _UNITS[power][0]
@@ -41,7 +43,7 @@ def short_size_of(part: int | None, whole: int | None) -> str:
 
 def count(value: int | None) -> str:
     """A whole number in groups of three: `16 384`."""
-    return DASH if value is None else f"{value:,}".replace(",", " ")
+    return DASH if value is None else grouped(value)
 
 
 def percent(ratio: float | None, digits: int = 1) -> str:
@@ -53,8 +55,10 @@ def percent(ratio: float | None, digits: int = 1) -> str:
 
 
 def rate(value: float | None, unit: str = "tok/s") -> str:
-    """A rate with its unit: `18.3 tok/s`."""
-    return DASH if value is None else f"{value:,.1f} {unit}".replace(",", " ")
+    """A rate with its unit: `18.3 tok/s`; without one, in few cells: `42.0/s`."""
+    if value is None:
+        return DASH
+    return f"{value:,.1f}".replace(",", " ") + (f" {unit}" if unit else "/s")
 
 
 def byte_rate(value: float | None) -> str:

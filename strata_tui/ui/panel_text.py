@@ -91,7 +91,7 @@ def cache_rows(snapshot: Snapshot, history: RateHistory, width: int) -> Rows:
     rows = [table_row(label, (_text(value, reply), _text(value, total)), width, rank) for label, rank, value in _CACHE]
     rows.append(trend("hit, 1 s", history.hit_rate, 1.0, f.percent(rates.hit_rate), width))
     rows.append(trend("copied", history.copied, None, f.byte_rate(rates.bytes_per_second), width, _MORE))
-    evicted = f.rate(rates.evictions_per_second, "/s")
+    evicted = f.rate(rates.evictions_per_second, "")
     rows.append(pair("evicted, 1 s", evicted, width, _DETAILS))
     slots = f.DASH if model is None else f"{f.count(memory.slots_used)} / {f.count(memory.slots_total)}"
     rows.append(pair("slots used", slots, width, _DETAILS))

@@ -45,7 +45,9 @@ def _larger(room: Room, larger: Larger, memory: MemoryReport) -> Choice:
         return Choice(LARGER, "A larger context", problem=_sentence(larger.why))
     about = f"Opens the model again: KV cache {f.size(plan.kv)} (now {f.size(memory.kv)})"
     if plan.n_experts:
-        about += f", {f.count(plan.slots)} of {f.count(plan.n_experts)} experts in slots (now {memory.slots_total})"
+        about += (
+            f", {f.count(plan.slots)} of {f.count(plan.n_experts)} experts in slots (now {f.count(memory.slots_total)})"
+        )
     if larger.context < room.tokens + room.reply:
         about += "; messages must go as well"
     return Choice(LARGER, f"A larger context: {f.count(larger.context)} tokens", f"{about}.")

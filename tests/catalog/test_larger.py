@@ -42,4 +42,4 @@ def test_no_more_than_the_memory_allows(tiny_model: TinyModel) -> None:
     enough = larger(info, there, tight, 512, 9000)
     assert enough.context == 1024 and enough.plan is not None, "what fits, though it is too small"
     found = larger(info, there, tight, 1024, 2000)
-    assert found.plan is None and "a context of 2048 tokens and 16 slots, but 11.9 MiB may be used" in found.why
+    assert found.plan is None and "a context of 2 048 tokens and 16 slots, but 11.9 MiB may be used" in found.why

@@ -24,6 +24,7 @@ from strata_tui.engine.plan import (
 )
 from strata_tui.engine.telemetry import Ram
 from strata_tui.errors import UserError
+from strata_tui.numbers import grouped
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,8 @@ def test_every_number_is_in_the_lines() -> None:
     assert shown["mirror"] == plan.mirror_limit
     assert shown["RAM available"] == 32 * GIB
     notes = " ".join(item.note for item in plan.lines)
-    assert f"{plan.slots} of 6144 experts" in notes
+    assert "estimate for 8 192 tokens" in notes
+    assert f"{grouped(plan.slots)} of 6 144 experts" in notes
     assert "12.00 GiB free, 0.75 GiB kept in reserve" in notes
 
 
@@ -200,7 +202,7 @@ def test_the_other_devices_limit_is_told(machine: Machine, unused: str, used: st
 def test_context_shrinks_by_itself_and_says_so() -> None:
     plan = make_plan(INFO, Slots(), replace(CARD, vram_free=int(2.45 * GIB)), EngineOptions())
     assert plan.context == 4096
-    assert "4096 tokens instead of 8192" in plan.notices[0]
+    assert "4 096 tokens instead of 8 192" in plan.notices[0]
 
 
 def test_asked_context_is_kept() -> None:
@@ -208,7 +210,7 @@ def test_asked_context_is_kept() -> None:
     assert make_plan(replace(INFO, context_trained=2048), Slots(), CARD, EngineOptions()).context == 2048
     plan = make_plan(replace(INFO, context_trained=2048), Slots(), CARD, EngineOptions(context=4096))
     assert plan.context == 4096
-    assert "more than the 2048 tokens" in plan.notices[0]
+    assert "more than the 2 048 tokens" in plan.notices[0]
 
 
 def test_what_cannot_fit_is_refused_with_numbers_and_a_knob() -> None:

@@ -13,6 +13,11 @@ def test_unknown_is_a_dash() -> None:
 def test_zero_is_a_zero() -> None:
     assert f.rate(11838.2) == "11 838.2 tok/s"
     assert (f.size(0), f.count(0), f.percent(0.0), f.rate(0.0)) == ("0 B", "0", "0.0 %", "0.0 tok/s")
+    assert f.short_size(0) == "0"
+
+
+def test_rates_in_few_cells() -> None:
+    assert (f.rate(1042.0, ""), f.byte_rate(158e6)) == ("1 042.0/s", "151M/s")
 
 
 @pytest.mark.parametrize(
