@@ -124,7 +124,7 @@ class MemoryReport:
     on_gpu: bool = False
     vram_used: int | None = None
     vram_total: int | None = None
-    trunk: int | None = None  # weights that are no experts
+    trunk: int | None = None  # weights other than experts
     kv: int | None = None
     arena: int = 0  # slots, in VRAM on a GPU and in RAM otherwise
     slots_used: int = 0

@@ -48,7 +48,7 @@ class LeavingOutScreen(ListScreen[frozenset[int] | None]):
         with Vertical(classes="section page", id="leaving-out") as box:
             box.border_title = "Leave messages out"
             box.border_subtitle = "space changes, enter confirms, esc leaves"
-            yield Static("They stay in the chat. A reply goes and comes with its message.", id="leaving-about")
+            yield Static("They stay in the chat. A reply is left out or sent with its message.", id="leaving-about")
             yield _List(id="leaving-list")
             yield Static(id="leaving-news")
 
