@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ..conversation import in_view
 from ..errors import UserError
 from ..render import CodeBlock, code_blocks
 from ..room import toggled
+from ..sessions.rows import Role
 from ..text import clean
 from .chat import Turn
 from .screens.code_picker import CodePicker
@@ -29,6 +31,20 @@ class TurnCommands:
 
         def copy(self, text: str, what: str) -> None: ...
         async def told(self, work: Awaitable[None]) -> None: ...
+
+    def idle(self) -> frozenset[str]:
+        """Actions that would do nothing with the selected message, by their ids."""
+        turn = self._screen.transcript.selected
+        does = {
+            "copy_here": turn is not None and bool(turn.text),
+            "code_here": turn is not None and _has_code(turn),
+            "edit_here": turn is not None and turn.role is Role.USER,
+            "regenerate_here": turn is not None,
+            "go_on_here": turn is not None and turn.role is Role.ASSISTANT,
+            "branch_previous": turn is not None and len(turn.siblings) > 1,
+            "fork_here": turn is not None and not turn.live,
+        }
+        return frozenset(id for id, something in does.items() if not something)
 
     # Moving
 
@@ -197,3 +213,13 @@ class TurnCommands:
         if not self._screen.chat.turns:
             raise UserError("There are no messages yet.")
         return self._screen.transcript.selected or self._screen.chat.turns[-1]
+
+
+def _has_code(turn: Turn) -> bool:
+    """Whether code of it can be copied; of one that still grows, which is asked often, whether a block has begun."""
+    return any(fence in turn.text for fence in ("```", "~~~")) if turn.live else _text_has_code(turn.text)
+
+
+@lru_cache(maxsize=1)
+def _text_has_code(text: str) -> bool:
+    return bool(code_blocks(text))

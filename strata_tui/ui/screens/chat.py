@@ -158,7 +158,7 @@ class ChatScreen(Closable, Screen[None]):
         yield menu
         yield AttachmentsBar(id="attachments")
         yield Prompt(id="prompt", menu=menu, keymap=self.keymap)
-        yield KeyLine(self.commands.stop_word, id="keys-now")
+        yield KeyLine(self.commands.stop_word, self.commands.idle, id="keys-now")
         yield TooSmall()
 
     async def on_mount(self) -> None:

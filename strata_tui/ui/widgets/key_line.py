@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 
 from textual.content import Content
 from textual.events import Click, Resize
@@ -14,21 +14,24 @@ from ..actions import ACTIONS, Where
 
 _GAP = "  "
 _LAST, _STOP = "help", "stop"
-_PLACE = {action.id: n for n, action in enumerate(ACTIONS) if action.where is Where.CHAT}
+_PLACE = {action.id: (action.where is Where.CHAT, n) for n, action in enumerate(ACTIONS)}
+_FIRST = (False, -1)  # what is not of the table
+_WITH = {"branch_previous": "branch_next"}  # whose keys are named together, under the word of the first
 
 
 class KeyLine(Static):
     """Follows the focus: first the keys of the area that has it. A click on one is a press of it.
 
-    `stops` says what the key of `stop` does now; with no word, nothing, and the key is left out.
+    `stops` says what the key of `stop` does now; with no word, nothing, and the key is left out. `idle`: ids of other
+    actions that would do nothing now, whose keys are left out, too.
     """
 
     ALLOW_SELECT = False
 
-    def __init__(self, stops: Callable[[], str], id: str | None = None) -> None:
+    def __init__(self, stops: Callable[[], str], idle: Callable[[], Set[str]], id: str | None = None) -> None:
         super().__init__(id=id)
-        self._stops = stops
-        self._stop_word = ""
+        self._stops, self._idle = stops, idle
+        self._drawn: tuple[str, Set[str]] = ("", frozenset())
 
     def on_mount(self) -> None:
         self.screen.bindings_updated_signal.subscribe(self, self._changed)
@@ -38,9 +41,12 @@ class KeyLine(Static):
             self.call_after_refresh(self._draw)
 
     def check(self) -> None:
-        """Draws anew where the key of `stop` does another thing now."""
-        if self._stops() != self._stop_word:
+        """Draws anew where a key does another thing now, or nothing more."""
+        if self._now() != self._drawn:
             self._draw()
+
+    def _now(self) -> tuple[str, Set[str]]:
+        return self._stops(), self._idle()
 
     def on_resize(self, event: Resize) -> None:
         self._draw()
@@ -51,25 +57,32 @@ class KeyLine(Static):
             self.app.simulate_key(key)
 
     def _draw(self) -> None:
-        self._stop_word = self._stops()
+        self._drawn = stop_word, idle = self._now()
         shown: dict[str, tuple[str, str, str]] = {}  # by action, for an action may have several keys
+        found: dict[str, tuple[str, str, str]] = {}  # the same, with those that are not shown alone
         for active in self.screen.active_bindings.values():
             binding = active.binding
             display = self.app.get_key_display(binding)
             name = binding.id or binding.action
-            word = self._stop_word if name == _STOP else binding.description
-            if binding.show and active.enabled and display and word:
-                shown.setdefault(name, (binding.key, display, word))
+            word = stop_word if name == _STOP else binding.description
+            if active.enabled and display and word and name not in idle:
+                found.setdefault(name, (binding.key, display, word))
+                if binding.show:
+                    shown.setdefault(name, found[name])
+        for name, other in _WITH.items():
+            if name in shown and other in found:
+                (key, display, word), (key_2, display_2, _) = shown[name], found[other]
+                shown[name] = f"{key},{key_2}", f"{display} {display_2}", word
         last = shown.pop(_LAST, None)
-        first = sorted(shown, key=lambda id: _PLACE.get(id, -1))  # the table's order, after those of the area
+        first = sorted(shown, key=lambda id: _PLACE.get(id, _FIRST))  # the table's order, those of the area first
         if _STOP in first:  # the way out is seen on narrow screens, too
             first.remove(_STOP)
-            first.insert(min(1, sum(id not in _PLACE for id in first)), _STOP)
+            first.insert(min(1, sum(not _PLACE.get(id, _FIRST)[0] for id in first)), _STOP)
         self.update(key_text([shown[id] for id in first], last, self.size.width), layout=False)
 
 
 def key_text(entries: Sequence[tuple[str, str, str]], last: tuple[str, str, str] | None, width: int) -> Content:
-    """One line of `width` cells from (key, its name, what it does)."""
+    """One line of `width` cells from (key, its name, what it does); of two keys: `[,]` and `[ ]`."""
     end = _entry(*last) if last else Content()
     room = width - 2 - (end.cell_length + len(_GAP) if last else 0)
     parts: list[Content] = []
@@ -86,5 +99,15 @@ def key_text(entries: Sequence[tuple[str, str, str]], last: tuple[str, str, str]
 
 
 def _entry(key: str, name: str, does: str) -> Content:
-    text = Content.assemble((name, "bold $footer-key-foreground"), (f" {does}", "$footer-description-foreground"))
-    return text.stylize(Style.from_meta({"key": key}))
+    keys = key.split(",")
+    names = name.split(" ") if len(keys) > 1 else [name]
+    named = [
+        Content.styled(shown, "bold $footer-key-foreground").stylize(_presses(one))
+        for one, shown in zip(keys, names, strict=True)
+    ]
+    said = Content.styled(f" {does}", "$footer-description-foreground").stylize(_presses(keys[-1]))
+    return Content.assemble(Content(" ").join(named), said)
+
+
+def _presses(key: str) -> Style:
+    return Style.from_meta({"key": key})

@@ -37,6 +37,7 @@ class Transcript(MessageWindow):
             view.set_class(self.has_focus, "-selected")
             if scroll:
                 self._bring(view, from_above=False)
+        self.screen.refresh_bindings()  # other keys do something with it
 
     async def move(self, step: int) -> bool:
         """Selects the message above (-1) or below (1), or scrolls a part of a high one; false at the very end."""
