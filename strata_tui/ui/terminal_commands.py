@@ -29,11 +29,11 @@ class TerminalCommands:
     def do_keys(self, _: str) -> None:
         self._screen.app.push_screen(KeysScreen(self.meaning, self._screen.settings_file))
 
-    def meaning(self, key: str) -> str:
-        """What a key does in the chat, by area."""
+    def meaning(self, key: str) -> list[str]:
+        """What a key does in the chat: of each area where it does something, a line."""
         keymap = self._screen.keymap
         found = [action for action in ACTIONS if key in keymap.of(action.id) and not action.where.over]
-        return "; ".join(a.label if a.where is Where.CHAT else f"{a.where.value}: {_lower(a.label)}" for a in found)
+        return [a.label if a.where is Where.CHAT else f"{_area(a.where)}: {_lower(a.label)}" for a in found]
 
     def do_mouse(self, word: str) -> None:
         """Mouse reports on or off; without a word the other of the two."""
@@ -59,6 +59,11 @@ class TerminalCommands:
 
     def do_suspend(self, _: str) -> None:
         self._screen.app.action_suspend_process()
+
+
+def _area(where: Where) -> str:
+    """An area's heading without how one gets there."""
+    return where.value.partition(" (")[0]
 
 
 def _lower(label: str) -> str:

@@ -144,12 +144,17 @@ async def test_keys_are_shown_as_they_arrive(start: Start) -> None:
         run.app.post_message(Key("shift+enter", None))
         await run.pilot.press("escape")
         shown = run.shown()
-        for part in ("f2", "Go to the chats", "types 'x'", "ctrl+q", "shift+enter", "start a new line", "escape"):
+        for part in ("f2", "Go to the chats", "Types 'x'", "ctrl+q", "shift+enter", "start a new line", "escape"):
             assert part in shown, part
-        attachments, transcript = run.screen.commands.meaning("x").split("; ")
-        assert attachments == "On the attachments (shift+tab from the prompt): remove it"
-        assert transcript == "In the transcript: leave it out, or send it again"
+        meanings = ["On the attachments: remove it", "In the transcript: leave it out, or send it again"]
+        assert run.screen.commands.meaning("x") == meanings
+        lines = [strip.text.strip(" ┃") for strip in run.app.screen._compositor.render_strips()]
+        first = next(n for n, line in enumerate(lines) if line.startswith("x "))
+        assert lines[first].split(maxsplit=1)[1] == meanings[0]
+        assert lines[first + 1 : first + 3] == [meanings[1], "Types 'x'"]
         assert not run.screen.leaving
+        await run.pilot.press(*"xxxxxxxxxxxx", "f2")
+        assert "Go to the chats" in run.shown(), "the last one is in view"
         await run.pilot.press("a", "escape", "escape")
         assert run.app.screen is run.screen
 
