@@ -12,7 +12,7 @@ from textual.content import Content
 from ..text import clean_line
 from . import format as f
 
-_OTHERS, _FREE = "░·"  # cells of a meter with parts
+OTHERS, _FREE = "░·"  # cells of a meter with parts
 _FULL = 0.9  # from here a meter of memory or context is drawn in the warning colour
 
 
@@ -52,7 +52,7 @@ def join_columns(sections: Sequence[Section], width: int, height: int, gap: int,
 
     left = min(range(1, len(sections) + 1), key=higher)
     both = [_lines(part, width, height, whole) for part in (sections[:left], sections[left:])]
-    between = Content.styled("│".center(gap), "$muted")
+    between = Content.styled("│".rjust(gap // 2 + 1).ljust(gap), "$muted")
     rows = []
     for one, two in zip_longest(*both, fillvalue=Content()):
         cut = one.truncate(width, ellipsis=True)
@@ -86,11 +86,24 @@ def pair(label: str, value: str, width: int, rank: int = 0) -> Row:
     return Row(Content.assemble((label, "$muted"), " " * gap, value), rank)
 
 
-def parts(named: Sequence[tuple[str, str]], width: int, rank: int = 0) -> list[Row]:
+def parts(named: Sequence[tuple[str | Content, str]], width: int, rank: int = 0) -> list[Row]:
     """Several short values on one line, or on more where they do not fit: `trunk 2.0G  KV 3.0G`."""
-    pieces = [Content.assemble((f"{name} ", "$muted"), value) for name, value in named]
-    lines = flow(pieces, "  ", width)
-    return [Row(line, rank) for line in (lines if len(lines) == 1 else flow(pieces, " ", width))]
+    pieces = [Content.assemble(_muted(name), " ", value) for name, value in named]
+    return [Row(line, rank) for line in flow(pieces, "  ", width)]
+
+
+def _muted(name: str | Content) -> Content:
+    return Content.styled(name, "$muted") if isinstance(name, str) else name
+
+
+def swatch(mark: str, name: str, used: int | None, total: int | None) -> Content:
+    """The name of a piece of a `split_meter` of these bytes, behind the piece's mark as it is there."""
+    return Content.assemble((mark, _ink(ratio(used, total))), (name, "$muted"))
+
+
+def _ink(share: float | None) -> str:
+    """Of the filled cells of a meter."""
+    return "$warning" if share is not None and share >= _FULL else "$primary"
 
 
 def split_meter(pieces: Sequence[tuple[str, int | None]], used: int | None, total: int | None, width: int) -> Row:
@@ -102,18 +115,16 @@ def split_meter(pieces: Sequence[tuple[str, int | None]], used: int | None, tota
     text = f.percent(used / total, 0).rjust(6)
     room = max(4, width - len(text))
     drawn, sum_ = "", 0
-    for mark, size in (*pieces, (_OTHERS, max(0, used - sum(size or 0 for _, size in pieces)))):
+    for mark, size in (*pieces, (OTHERS, max(0, used - sum(size or 0 for _, size in pieces)))):
         sum_ += size or 0
         drawn += mark * max(0, min(room, round(sum_ / total * room)) - len(drawn))  # rounded so that they add up
-    style = "$warning" if used / total >= _FULL else "$primary"
-    return Row(Content.assemble((drawn, style), (_FREE * (room - len(drawn)), "$muted"), text))
+    return Row(Content.assemble((drawn, _ink(used / total)), (_FREE * (room - len(drawn)), "$muted"), text))
 
 
 def meter(ratio: float | None, width: int, rank: int = 0) -> Row:
     """A bar with its percentage."""
     text = f.percent(ratio, 0).rjust(6)
-    style = "$warning" if ratio is not None and ratio >= _FULL else "$primary"
-    return Row(Content.assemble((f.bar(ratio, max(4, width - len(text))), style), text), rank)
+    return Row(Content.assemble((f.bar(ratio, max(4, width - len(text))), _ink(ratio)), text), rank)
 
 
 def note(text: str, width: int) -> list[Content]:
@@ -123,9 +134,10 @@ def note(text: str, width: int) -> list[Content]:
 
 
 def note_rows(text: str, width: int, first: int, rest: int) -> list[Row]:
-    """The same as rows, with the first line's rank and that of the others."""
+    """The same as rows, with the first line's rank and that of the others. Alone, the first ends with a whole word."""
     lines = note(text, width)
-    cut = Content.assemble("  ", Content(clean_line(text)).truncate(max(1, width - 2), ellipsis=True).stylize("$muted"))
+    begin = note(text, width - 1)[:1]  # as long as leaves a cell for the sign that there is more
+    cut = Content.styled(f"{begin[0].plain.rstrip(' ,;:(')}…", "$muted") if begin else None
     return [Row(line, rest if number else first, cut) for number, line in enumerate(lines)]
 
 

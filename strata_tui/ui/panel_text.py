@@ -17,6 +17,7 @@ from .actions import BY_ID, key_name
 from .history import RateHistory
 from .keymap import DEFAULT, Keymap
 from .panel_parts import (
+    OTHERS,
     Row,
     Section,
     columns,
@@ -27,6 +28,7 @@ from .panel_parts import (
     parts,
     ratio,
     split_meter,
+    swatch,
     table_row,
     trend,
 )
@@ -67,15 +69,17 @@ def memory_rows(snapshot: Snapshot, width: int) -> Rows:
     named = (("trunk", memory.trunk), ("KV", memory.kv), ("slots", memory.arena))
     rows: Rows = []
     if memory.on_gpu:
+        whole = memory.vram_used, memory.vram_total
         split = [(mark, size) for mark, (_, size) in zip(_MARKS, named, strict=True)]
-        rows.append(split_meter(split, memory.vram_used, memory.vram_total, width))
-        rows += _sizes(width, *((mark + name, size) for mark, (name, size) in zip(_MARKS, named, strict=True)))
-        rows += _sizes(width, ("other", memory.other), ("reserve", memory.reserve))
+        rows.append(split_meter(split, *whole, width))
+        marked = [(swatch(mark, name, *whole), size) for mark, (name, size) in zip(_MARKS, named, strict=True)]
+        rows += _sizes(width, *marked)
+        rows += _sizes(width, (swatch(OTHERS, "other", *whole), memory.other), ("reserve", memory.reserve))
     else:
         rows += _sizes(width, *named)
         rows += _sizes(width, ("process", memory.process_rss), ("reserve", memory.reserve))
     mirror = memory.mirror if memory.on_gpu else 0  # in plain RAM without one
-    rows += _sizes(width, ("pinned: mirror", mirror), ("stage pool", memory.pinned - mirror))
+    rows += _sizes(width, ("pinned mirror", mirror), ("stage pool", memory.pinned - mirror))
     rows += _sizes(width, ("pageable", memory.pageable), ("refused", memory.refused), rank=_MORE)
     return rows
 
@@ -232,7 +236,7 @@ def _accepted(drafts: DraftCounters | None) -> str:
     return f"{f.count(sum(drafts.accepted))} of {f.count(sum(drafts.offered))} accepted"
 
 
-def _sizes(width: int, *named: tuple[str, int | None], rank: int = 0) -> Rows:
+def _sizes(width: int, *named: tuple[str | Content, int | None], rank: int = 0) -> Rows:
     return parts([(name, f.short_size(size)) for name, size in named], width, rank)
 
 

@@ -105,7 +105,7 @@ async def test_sizes(start: Start, size: tuple[int, int]) -> None:
         await run.pilot.pause()
         assert run.screen.engine_panel.display == (size[0] < 100)
         if size[0] < 100:
-            assert "pinned: mirror" in run.shown()
+            assert "pinned mirror" in run.shown()
             await run.pilot.press("escape")
             assert not run.screen.engine_panel.display
 

@@ -142,8 +142,8 @@ def test_without_a_gpu_it_says_so() -> None:
 
 def test_what_is_not_known_of_the_vram_is_a_dash() -> None:
     memory = replace(GPU, vram_used=None, vram_total=None)
-    assert line("other", text(replace(LIVE, memory=memory))) == f"other {DASH} reserve 512M"
-    assert line("other", text(replace(LIVE, memory=replace(GPU, kv=None)))).startswith(f"other {DASH}")
+    assert line("░other", text(replace(LIVE, memory=memory))) == f"░other {DASH} reserve 512M"
+    assert line("░other", text(replace(LIVE, memory=replace(GPU, kv=None)))).startswith(f"░other {DASH}")
 
 
 def test_before_a_model_everything_is_unknown() -> None:
@@ -269,6 +269,20 @@ def test_a_plan_can_be_drawn_at_any_width() -> None:
     plan = (PlanLine("slots", 1 << 30, "22 of 64 experts"),)
     for width in range(1, 40):
         assert plan_lines(plan, width)
+
+
+def test_a_sentence_is_cut_behind_a_word() -> None:
+    long = SwitchState("auto", "ram", "auto: ram, 32 of 32 reads cached; 1 thread, ring 24")
+    sections = panel_sections(replace(LIVE, modes=ModesState(ON, long, 1)), RateHistory(), 35)
+    shown = [join_sections(sections, 35, height).plain for height in range(60, 20, -1)]
+    assert any("\n  32 of 32 reads cached; 1 thread,\n  ring 24\n" in one for one in shown)
+    assert any("\n  32 of 32 reads cached; 1 thread…\n" in one for one in shown)
+
+
+def test_values_beside_one_another_are_two_blanks_apart() -> None:
+    memory = replace(GPU, trunk=81 << 20, arena=193 * GIB // 10, mirror=151 * GIB // 10, pinned=152 * GIB // 10)
+    assert "\npinned mirror 15.1G  stage pool 102M\n" in text(replace(LIVE, memory=memory))
+    assert "\n▓trunk 81.0M  ▒KV 3.0G\n█slots 19.3G\n" in text(replace(LIVE, memory=memory), 27)
 
 
 def test_a_sentence_that_is_cut_says_so() -> None:

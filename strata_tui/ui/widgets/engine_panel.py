@@ -59,7 +59,7 @@ class EnginePanel(VerticalScroll):
         """Draws the last numbers for the present size."""
         width, height = self.scrollable_content_region.size
         if width >= _LEAST:
-            gap = 1 if width < _ROOMY else 3
+            gap = 2 if width < _ROOMY else 3  # a blank before the line between them, at least
             column = (width - gap) // 2
             two = column >= _COLUMN
             sections = panel_sections(self._snapshot, self.history, column if two else width, self._keymap)
