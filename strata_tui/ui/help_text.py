@@ -12,8 +12,9 @@ from .actions import ACTIONS, Action, Where, key_name
 from .keymap import DEFAULT, Keymap
 
 _WIDTH = 78
-_KEYS, _USAGE, _AREA_KEYS = 14, 24, 16  # cells of the columns; an area of its own has no commands
-_NARROW = 72  # below this the command stands under what it does
+_KEYS, _USAGE, _AREA_KEYS = 11, 24, 16  # cells of the columns; an area of its own has no commands
+_NARROW, _ROOMY = 72, 90  # below the one a command stands under what it does; from the other on each has its column
+_LONGEST = max(len(action.usage) for action in ACTIONS) + 2
 EXAMPLE = "[keys]", 'export = "f5"'  # lines of a settings file
 FOLDERS = "[models]", 'folders = ["~/models"]'
 _NOTES = (
@@ -59,16 +60,17 @@ def _action(action: Action, keys: str, width: int) -> list[Content]:
     keys_width = _KEYS if everywhere else _AREA_KEYS
     beside = everywhere and width >= _NARROW
     usage = action.usage if everywhere else ""
-    left = keys_width + (_USAGE if beside else 0)
+    usage_width = _LONGEST if width >= _ROOMY else _USAGE
+    left = keys_width + (usage_width if beside else 0)
     words = wrap(action.label, max(20, width - left))
     if not beside and usage:
         together = f"{action.label}  {usage}"
         words = [*words, usage] if len(together) > width - left else [together]
-    if len(keys) >= keys_width or (beside and len(usage) >= _USAGE):
+    if len(keys) >= keys_width or (beside and len(usage) >= usage_width):
         words.insert(0, "")  # no room beside them
     head = keys.ljust(keys_width)
     if beside:
-        first = Content.assemble((head, "$accent"), (usage.ljust(_USAGE), "$secondary"), words[0])
+        first = Content.assemble((head, "$accent"), (usage.ljust(usage_width), "$secondary"), words[0])
         return [first, *(Content(" " * left + more) for more in words[1:])]
     lines = [head, *(" " * left for _ in words[1:])]
     return [Content.assemble((lead, "$accent"), *_told(word, usage)) for lead, word in zip(lines, words, strict=True)]

@@ -62,7 +62,7 @@ def open_chat(tour: Tour, title: str) -> None:
     tour.terminal.press("f")
     tour.terminal.until(lambda text: "enter open" not in key_line(text))
     tour.terminal.type(title)
-    tour.terminal.until(lambda text: re.search(r" \d+ of \d+ [━─]", text))  # on the list's border
+    tour.terminal.until(lambda text: re.search(r" \d+ of \d+ chats? [━─]", text))  # on the list's border
     tour.go("enter", to="enter open")
     tour.go("enter", to=f"strata  {title}")
     tour.terminal.until(lambda text: "enter send" in key_line(text))
@@ -275,5 +275,5 @@ def deleted(tour: Tour) -> None:
 
 def title_count(text: str) -> int:
     """How many chats there are, as the list's border says."""
-    found = re.findall(r"━ (\d+) ━", text)
+    found = re.findall(r"━ (\d+) chats? ━", text)
     return int(found[-1]) if found else -1

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from rich.style import Style
+from textual.command import CommandList
+from textual.content import Content
 
 from strata_tui.config import Settings
 from strata_tui.engine.counters import MemoryReport
 from strata_tui.engine.events import LoadProgress, ModelInfo, Snapshot
 from strata_tui.sessions.portable import PortableChat, PortableMessage
 from strata_tui.sessions.rows import Role
+from strata_tui.ui.actions import ACTIONS, Where
 from strata_tui.ui.attachments import attachment
 from strata_tui.ui.help_text import help_text
 from strata_tui.ui.history import RateHistory
@@ -24,7 +28,7 @@ from strata_tui.ui.themes import TERMINAL_THEME
 from strata_tui.ui.widgets.chats_panel import ChatFilter, ChatList
 from strata_tui.ui.widgets.engine_panel import EnginePanel
 from strata_tui.ui.widgets.key_line import KeyLine, key_text
-from strata_tui.ui.widgets.load_bar import load_text
+from strata_tui.ui.widgets.load_bar import load_lines, load_text
 from strata_tui.ui.widgets.title_bar import title_text
 
 if TYPE_CHECKING:
@@ -91,6 +95,13 @@ def test_the_title_line_keeps_what_the_model_is() -> None:
     assert MODEL.name in text and "some length" in text
 
 
+def test_each_command_of_the_help_has_its_column_where_there_is_room() -> None:
+    lines = help_text(width=99, settings=Path("settings.toml")).plain.split("\n")
+    labels = {action.usage: action.label for action in ACTIONS if action.where is Where.CHAT and action.usage}
+    for usage, label in labels.items():
+        assert any(f"{usage}  " in line and line.endswith(label) for line in lines), usage
+
+
 def test_help_fits_narrow_pages() -> None:
     for width in (55, 79):
         text = help_text(width=width, settings=Path(f"/home/{'someone' * 12}/settings.toml"))
@@ -104,21 +115,48 @@ def test_a_load_bar_says_how_it_is_stopped_and_fits() -> None:
         assert text.cell_length <= width and text.plain.endswith("/pull stop ends it ")
 
 
+def test_bars_of_two_loads_are_under_one_another() -> None:
+    loads = [
+        (LoadProgress("filling slots", 5 * GIB, 8 * GIB), "esc stops"),
+        (LoadProgress("Qwen3-30B-A3B-Q4_K_M.gguf", 3 * GIB, 17 * GIB), "/pull stop ends it"),
+    ]
+    for width in (80, 120, 200):
+        spans = [re.search("[█░]+", line.plain).span() for line in load_lines(loads, width)]  # type: ignore[union-attr]
+        assert spans[0] == spans[1] and spans[0][1] - spans[0][0] >= 12
+    assert all(line.cell_length <= 60 for line in load_lines(loads, 60))
+    unknown, known = load_lines([(LoadProgress("opening", 0, 0), "esc stops"), loads[1]], 80)
+    assert unknown.plain.index("…") == known.plain.index("3.0 /")
+
+
 def test_the_bar_of_memory_adds_up() -> None:
     bar = memory_rows(Snapshot(model=MODEL, memory=GPU), 54)[0].text.plain
     assert len(bar) == 54 and bar.endswith("  66 %")
     assert [bar.count(mark) for mark in "▓▒█░·"] == [4, 4, 16, 8, 16]  # of 24 GiB in 48 cells
 
 
+@pytest.mark.parametrize("used", [16, 23])
+def test_the_pieces_of_the_bar_are_named_in_its_own_ink(used: int) -> None:
+    def ink(content: Content, mark: str) -> str:
+        place = content.plain.index(mark)
+        return next(str(span.style) for span in content.spans if span.start <= place < span.end)
+
+    bar, *legend = (
+        row.text for row in memory_rows(Snapshot(model=MODEL, memory=replace(GPU, vram_used=used * GIB)), 54)
+    )
+    for mark, name in (("▓", "trunk"), ("▒", "KV"), ("█", "slots"), ("░", "other")):
+        [named] = [row for row in legend if f"{mark}{name} " in row.plain]
+        assert ink(named, mark) == ink(bar, mark) == ("$warning" if used > 21 else "$primary")
+
+
 def test_two_columns_hold_all_and_fit() -> None:
-    for column, gap in ((27, 1), (36, 3)):
+    for column, gap, between in ((27, 2, " │"), (36, 3, " │ ")):
         sections = panel_sections(Snapshot(model=MODEL, memory=GPU), RateHistory(), column)
         lines = join_columns(sections, column, 10, gap, whole=True).split("\n")
         assert max(line.cell_length for line in lines) <= 2 * column + gap
         text = "\n".join(line.plain for line in lines)
         assert all(section.heading in text for section in sections)
         assert "…" not in text and len(lines) < 30
-        assert all(line.plain[column : column + gap] == "│".center(gap) for line in lines)  # they are not read as one
+        assert all(line.plain[column : column + gap] == between for line in lines)  # they are not read as one
 
 
 # A small screen
@@ -199,6 +237,31 @@ async def test_a_blur_from_before_a_list_was_opened_does_not_close_it(start: Sta
         await run.pilot.pause()
         run.screen.prompt.focus()
         await run.until(lambda: not run.screen.chats.display)
+
+
+async def test_where_no_chat_is_chosen_none_is_marked(start: Start) -> None:
+    async with start(load=False, size=(200, 50), settings=Settings(theme="strata-dark")) as run:
+        run.store.add_chats([chat("one", "a", "b")]).result()
+        await run.screen.commands.chats.refresh()
+        chats = run.screen.query_one(ChatList)
+        await run.until(lambda: any("one" in row for row in rows(run)))
+        assert chats.highlighted is None
+        ground = chats.get_component_rich_style("option-list--option-highlighted").bgcolor
+        shown = range(chats.region.y, chats.region.bottom)
+        assert len(shown) > 30
+        assert not [row for row in shown if cells(run, row)[chats.region.x + 1][1].bgcolor == ground]
+
+
+async def test_the_border_says_how_many_chats_there_are(start: Start) -> None:
+    async with start(load=False, size=(200, 50)) as run:
+        for number, (title, filtered, of) in enumerate((("one", "1 chat", "1 of 1"), ("two", "2 chats", "1 of 2"))):
+            run.store.add_chats([chat(title, "a", "b")]).result()
+            await run.screen.commands.chats.refresh()
+            await run.until(lambda there=filtered: run.screen.chats.border_subtitle == there)
+            run.screen.query_one(ChatFilter).value = title
+            await run.until(lambda there=f"{of} chat{'s' * number}": run.screen.chats.border_subtitle == there)
+            run.screen.query_one(ChatFilter).value = ""
+            await run.pilot.pause()
 
 
 # Without colour, and in the terminal's own
@@ -306,6 +369,16 @@ async def test_the_palette_of_themes_begins_with_the_one_in_use_and_ours(start: 
         await run.until(lambda: any("strata-contrast" in row for row in rows(run)))
         await run.pilot.press(*"strata-paper", "enter")
         await run.until(lambda: run.app.theme == "strata-paper")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_a_list_of_a_palette_takes_what_room_there_is(start: Start, size: tuple[int, int]) -> None:
+    async with start(load=False, size=size) as run:
+        await run.screen.commands.perform("palette")
+        await run.until(lambda: any("Close what is on top" in row for row in rows(run)))
+        listed, page = run.app.screen.query_one(CommandList), run.app.screen.query_one("#--container")
+        await run.until(lambda: listed.region.bottom == page.region.bottom - 1 == size[1] - 1)
+        assert listed.max_scroll_y > 0
 
 
 async def test_in_the_terminals_colours_a_hint_is_told_from_what_is_typed(start: Start) -> None:

@@ -11,6 +11,7 @@ from textual.app import App, ComposeResult
 from textual.command import CommandInput, CommandList, CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
+from textual.events import Resize
 from textual.widget import Widget
 from textual.widgets import LoadingIndicator
 
@@ -20,6 +21,7 @@ from .closable import Closable
 _OURS = "strata-"
 WIDTH = 84  # of the page, in cells
 _SIDES = 5  # of these, borders, padding and scroll bar
+_ABOVE = 5  # lines of the screen that the list leaves: above the page, its borders, the input and a blank
 
 
 class _List(CommandList, CursorInk):
@@ -50,6 +52,9 @@ class Palette(Closable, CommandPalette):
         page.add_class("section", "-keys")
         page.border_title = self._heading
         page.border_subtitle = "enter chooses, esc closes"
+
+    def on_resize(self, event: Resize) -> None:
+        self.query_one(CommandList).styles.max_height = max(1, event.size.height - _ABOVE)
 
 
 class Themes(Provider):

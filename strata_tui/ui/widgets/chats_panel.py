@@ -153,8 +153,9 @@ class ChatsPanel(Vertical):
         if not found:
             nothing = "no title has these words" if self._sessions else "no chats yet"
             chats.add_option(Option(Content.styled(nothing, "$muted"), disabled=True))
-        count = f"{len(found)} of {len(self._sessions)}" if terms else str(len(found))
-        self.border_subtitle = count
+        number = len(self._sessions)
+        count = f"{number} chat{'' if number == 1 else 's'}"
+        self.border_subtitle = f"{len(found)} of {count}" if terms else count
         self._highlight(wanted)
 
     def _highlight(self, session: int | None) -> None:

@@ -19,6 +19,8 @@ class CursorInk(OptionList):
 
     def render_line(self, y: int) -> Strip:
         strip = super().render_line(y)
+        if self.highlighted is None:  # as the rows under the last option, which belong to none
+            return strip
         if not any(s.style is not None and s.style.meta.get("option") == self.highlighted for s in strip):
             return strip
         cursor = self.get_component_rich_style(_CURSOR)
