@@ -45,7 +45,10 @@ class RowsCompositor(Compositor):
                 continue
             first, last = min(first for first, _ in rows), max(last for _, last in rows)
             band = Region(left, first, right - left, last - first)
-            yield region, band, widget.render_lines(band - region.offset)
+            strips = widget.render_lines(band - region.offset)
+            yield region, band, strips
+            if len(strips) < band.height or any(strip.cell_length < band.width for strip in strips):
+                continue  # it is on its way out, and draws nothing: what is behind it is seen
             # What it covers whole is done: nothing behind it is seen there.
             wanted = [
                 (start, first, end, last)

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import pytest
 from textual._compositor import ChopsUpdate, Compositor
+from textual.strip import Strip
 
 from strata_tui.ui import compositor
 from strata_tui.ui.screens import chat as chat_screen
@@ -69,3 +70,18 @@ async def test_of_widgets_only_rows_that_changed_are_asked_for(start: Start, mon
         run.screen.query_one("#status").refresh()
         await run.pilot.pause(0.2)
         assert rows and sum(rows) <= 8  # the line, and what it lies on
+
+
+async def test_what_is_behind_a_widget_that_draws_nothing_is_drawn(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that is being removed. An update of line ends alone would scroll the terminal."""
+    monkeypatch.setattr(chat_screen, "RowsCompositor", Compared)
+    async with start(load=False) as run:
+        status = run.screen.query_one("#status")
+        monkeypatch.setattr(status, "render_lines", lambda crop: [Strip([])] * crop.height)
+        await run.pilot.pause(0.2)
+        monkeypatch.setattr(Compared, "drawn", [])
+        status.refresh()
+        await run.pilot.pause(0.2)
+        assert Compared.drawn and all(Compared.drawn)
