@@ -31,7 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the same as --mouse off",
     )
     add_engine_flags(parser)
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    # the process that runs the screen; PID: of the one that started it and cleans up behind it
+    parser.add_argument("--child", metavar="PID", type=int, nargs="?", const=0, help=argparse.SUPPRESS)
 
 
 def chat_id(text: str) -> int:
@@ -42,7 +43,7 @@ def chat_id(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.child:
+    if args.child is not None:
         return _run_screen(args)
     find_model(args)
     settings = settings_of(args)
@@ -65,10 +66,14 @@ def run(args: argparse.Namespace) -> int:
     if terminal_size() is not None:
         for name in ("COLUMNS", "LINES"):  # left by a shell or by readline; they would count more than the terminal
             os.environ.pop(name, None)
-    return supervise([*this_python(), "-m", "strata_tui", "chat", *_flags(args, resume), "--child"])
+    return supervise([*this_python(), "-m", "strata_tui", "chat", *_flags(args, resume), f"--child={os.getpid()}"])
 
 
 def _run_screen(args: argparse.Namespace) -> int:
+    if args.child:
+        from ..term.parent import end_with
+
+        end_with(args.child)
     log = _log(args)
     options = _options(args, log, args.resume)
     from ..term.stderr_guard import install

@@ -20,8 +20,8 @@ def test_the_child_gets_the_same_flags() -> None:
     # "-x" can only be given as --theme=-x; it must reach the child in that form too
     words[words.index("--theme") : words.index("--theme") + 2] = ["--theme=-x"]
     given = parser.parse_args(words)
-    again = parser.parse_args(["chat", *chat._flags(given, 12), "--child"])
-    expected = argparse.Namespace(**vars(given) | {"resume": 12, "child": True})
+    again = parser.parse_args(["chat", *chat._flags(given, 12), "--child=7"])
+    expected = argparse.Namespace(**vars(given) | {"resume": 12, "child": 7})
     assert again == expected
 
 
