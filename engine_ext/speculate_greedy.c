@@ -74,8 +74,8 @@ size_t st_likeliest(const float * logits, int32_t n_vocab, int32_t keep, llama_t
 llama_token st_spec_best(struct st_speculator * s, struct llama_sampler * filters, const float * logits, float * p) {
     const size_t n           = st_likeliest(logits, s->n_vocab, s->keep, s->row, s->tops);
     llama_token_data_array a = { s->row, n, -1, false };
-    if (a.size == 0) {
-        return 0;  // not a number, as all the others
+    if (a.size == 0 || isnan(logits[0])) {
+        return 0;  // not a number, which the caller sees
     }
     if (llama_sampler_chain_n(filters) > 0) {
         llama_sampler_apply(filters, &a);

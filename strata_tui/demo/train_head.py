@@ -44,7 +44,8 @@ from .upcycle import EXPERT_NEURONS, EXPERTS, USED, from_neox, to_neox
 Floats = NDArray[np.float32]
 
 LICENCE = "Apache-2.0, as SmolLM2-135M-Instruct, whose weights it begins with and whose text it learns from"
-_RATE, _WARM_UP, _FEATURE, _HELD_BACK = 8e-4, 100, 0.02, 0.02
+_RATE, _WARM_UP, _FEATURE, _HELD_BACK = 8e-3, 100, 0.02, 0.02
+_WARMTH = 0.5  # temperature at which the model's distribution is learnt
 _WRITING = 0.45  # share of the time
 _USERS = 0.1  # what a token of the user's counts beside one of the assistant's
 _OWN = 0.15  # share of steps in which the block reads its own states, as it does behind the first draft
@@ -253,7 +254,7 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("--piece", type=int, default=256)
     p.add_argument("--experts", type=int, default=8, help="different ones among the head's 24 (default: 8)")
     p.add_argument("--rate", type=float, default=_RATE, help=f"of learning (default: {_RATE:g})")
-    p.add_argument("--warmth", type=float, default=1.0, help="temperature at which the model is learnt from")
+    p.add_argument("--warmth", type=float, default=_WARMTH, help=f"of the model learnt from (default: {_WARMTH:g})")
     p.add_argument("--steps", type=int, default=1_000_000, help="most training steps")
     p.add_argument("--measure", type=int, default=16, help="batches of text held back to measure on")
     p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
@@ -274,7 +275,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace, folder: Path) -> int:
     from ..engine import native
-    from .build import ensure_demo_model
     from .source import source_model
 
     begun = time.monotonic()
@@ -287,7 +287,6 @@ def _run(args: argparse.Namespace, folder: Path) -> int:
     markers = Markers.of(source)
     texts = Parts(folder, lambda tokens: next_weights(answers(tokens, markers)), _HELD_BACK)
     if args.only != "train":
-        ensure_demo_model()
         write(source, devices, folder, args, args.minutes * 60 * (1.0 if args.only else _WRITING))
     while (
         (tokens := texts.look()) < args.least and args.only == "train" and time.monotonic() - begun < args.minutes * 60
@@ -329,6 +328,8 @@ def _train(args: argparse.Namespace, texts: Parts, source: Path, device: str, se
         "steps": steps,
         "tokens_a_step": shape.tokens,
         "experts": args.experts,
+        "rate": args.rate,
+        "warmth": args.warmth,
         "right_on_held_back_text": shipped,
         "device": device,
     }

@@ -231,7 +231,8 @@ class Gate:
         if window > 1:
             self._last, self._behind = drafter, _AFTER
         charged = drafter if window > 1 else self._last if self._behind else ""
-        self._behind -= window == 1 and self._behind > 0
+        if window == 1 and self._behind:
+            self._behind -= 1
         self._follow(drafter if window > 1 else "", window != before)
         plain = self.costs.plain
         if plain is None or usual is None or not auto:
