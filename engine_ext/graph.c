@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "graph.h"
+#include "piece.h"
 
 // Work memory of the CPU's MUL_MAT_ID grows with slots x picks (8 bytes each); beyond this a batch is split.
 #define CPU_WORK_BYTES ((int64_t) 64 << 20)
@@ -25,7 +26,7 @@ int st_backend_init(struct st_backend * b) {
     b->mark  = calloc(n, sizeof *b->mark);
     b->loads = calloc(n, sizeof *b->loads);
     b->posted = b->tier->transport->iface->event_new(b->tier->transport);
-    return b->posted && b->order && b->count && b->rows && b->slot && b->mark && b->loads ? 0 : -1;
+    return st_pieces_init(b) == 0 && b->posted && b->order && b->count && b->rows && b->slot && b->mark && b->loads ? 0 : -1;
 }
 
 void st_backend_free(struct st_backend * b) {
@@ -57,6 +58,7 @@ void st_backend_free(struct st_backend * b) {
     free(b->slot);
     free(b->mark);
     free(b->loads);
+    st_pieces_free(b);
 }
 
 static bool is_expert_tensor(const struct st_tier * t, const struct ggml_tensor * tensor) {
@@ -373,11 +375,20 @@ static void restore(struct rewritten * list, int * n) {
     *n = 0;
 }
 
+// Runs the piece up to node `end`; the next one begins there.
+static enum ggml_status run_to(struct st_backend * b, struct ggml_cgraph * graph, struct st_piece * piece, int end) {
+    piece->end = end;
+    const enum ggml_status status = st_run_piece(b, graph, piece);
+    *piece = (struct st_piece) { .tokens = piece->tokens, .index = piece->index + 1, .first = end };
+    return status;
+}
+
 enum ggml_status st_graph_compute(struct st_backend * b, struct ggml_cgraph * graph) {
     struct st_tier * t = b->tier;
     bool counted = false;
     struct rewritten list[MAX_REWRITTEN];
-    int n_list = 0, start = 0, split_ops = 0;
+    struct st_piece piece = { 0 };
+    int n_list = 0, split_ops = 0;
     const struct ggml_tensor * ids_now = NULL;  // the ids that b->slots (or the split) stands for
     const struct st_group * group_now  = NULL;
     bool split = false;
@@ -398,7 +409,8 @@ enum ggml_status st_graph_compute(struct st_backend * b, struct ggml_cgraph * gr
             continue;
         }
         if (!counted) {
-            counted = true;
+            counted      = true;
+            piece.tokens = node->src[2]->ne[1];
             ST_COUNT(st_now(t), rounds, 1);
             if (t->compute != b->inner && change_stream(t, b->inner) < 0) {
                 status = GGML_STATUS_FAILED;
@@ -416,12 +428,11 @@ enum ggml_status st_graph_compute(struct st_backend * b, struct ggml_cgraph * gr
         const struct st_group * g = &t->groups[slice->group];
         struct ggml_tensor * ids  = node->src[2];
         if (ids != ids_now || g != group_now || n_list == MAX_REWRITTEN) {
-            status = st_run_part(b, graph, start, i);
+            status = run_to(b, graph, &piece, i);
             if (t->transport->iface->post && status == GGML_STATUS_SUCCESS) {
                 status = st_sync(b);  // what is posted reads the graph later
             }
             restore(list, &n_list);
-            start = i;
             if (status == GGML_STATUS_SUCCESS && st_cancelled(t)) {
                 status = GGML_STATUS_ABORTED;
             }
@@ -444,21 +455,23 @@ enum ggml_status st_graph_compute(struct st_backend * b, struct ggml_cgraph * gr
             }
         }
         if (split) {
-            status = st_run_part(b, graph, start, i);
+            status = st_run_part(b, graph, piece.first, i);
             if (status == GGML_STATUS_SUCCESS) {
                 status = st_run_split(b, node, slice, &p, split_ops == 0, split_ops % 2 == 0);
             }
             split_ops++;
-            start = i + 1;
+            piece.first = i + 1;
         } else {
             list[n_list++] = (struct rewritten) { node, node->src[0], ids };
             node->src[0] = &p.class_->weights[slice->index];
             node->src[2] = &b->slots;
+            piece.rewritten = st_piece_mix(piece.rewritten, (uint64_t) (uintptr_t) node->src[0]->data ^ node->src[0]->nb[2]);
+            piece.rewritten = st_piece_mix(piece.rewritten, (uint64_t) (uintptr_t) b->slots.data);
         }
     }
     if (status == GGML_STATUS_SUCCESS) {
         // A graph without expert operations goes on untouched, with its uid.
-        status = start == 0 && n_list == 0 ? st_run(b, graph) : st_run_part(b, graph, start, graph->n_nodes);
+        status = piece.first == 0 && n_list == 0 ? st_run(b, graph) : run_to(b, graph, &piece, graph->n_nodes);
     }
     if (t->transport->iface->post) {  // what is posted reads the graph later
         const enum ggml_status ended = st_sync(b);

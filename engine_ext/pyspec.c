@@ -4,12 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "clock.h"
 #include "speculate.h"
 
 struct py_spec {
     PyObject_HEAD
     struct st_speculator s;  // target NULL when closed
     PyObject * tier;         // whose experts the windows pick, or NULL
+    uint64_t took_ns;        // of the last draft or step, without the wait for the GIL behind it
 };
 
 static struct st_speculator * spec_of(PyObject * self) {
@@ -218,7 +220,9 @@ static PyObject * spec_draft(PyObject * self, PyObject * args) {
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS
+    const uint64_t begun = st_now_ns();
     status = st_speculator_draft(s, pending, position, first, &token, &p);
+    ((struct py_spec *) self)->took_ns = st_now_ns() - begun;
     Py_END_ALLOW_THREADS
     if (status < 0) {
         PyErr_Format(py_module_state(Py_TYPE(self))->error, "drafting failed (%d) %s", status, s->error);
@@ -304,7 +308,9 @@ static PyObject * spec_step(PyObject * self, PyObject * args, PyObject * kwargs)
         PyErr_SetString(PyExc_ValueError, "too many drafts, or a pending token that is none");
     } else if (proposals == Py_None || proposals_of(s, proposals, n, given) == 0) {
         Py_BEGIN_ALLOW_THREADS
+        const uint64_t at = st_now_ns();
         status = st_speculator_step(s, pending, position, tokens, (int) n, own ? s->proposals : proposals == Py_None ? NULL : given, out, &n_out);
+        ((struct py_spec *) self)->took_ns = st_now_ns() - at;
         Py_END_ALLOW_THREADS
         PyObject * list = PyList_New(n_out);
         for (int i = 0; list && i < n_out; i++) {
@@ -337,11 +343,22 @@ static PyMethodDef methods[] = {
     { 0 },
 };
 
+static PyObject * get_took_ns(PyObject * self, void * unused) {
+    (void) unused;
+    return PyLong_FromUnsignedLongLong(((struct py_spec *) self)->took_ns);
+}
+
+static PyGetSetDef getters[] = {
+    { "took_ns", get_took_ns, NULL, "Of the last draft or step; what was waited for the interpreter's lock behind it does not count.", NULL },
+    { 0 },
+};
+
 static PyType_Slot slots[] = {
     { Py_tp_init, spec_init },
     { Py_tp_new, PyType_GenericNew },
     { Py_tp_dealloc, spec_dealloc },
     { Py_tp_methods, methods },
+    { Py_tp_getset, getters },
     { Py_tp_doc, "Draft, verify, accept for one sequence of a context. Not thread safe." },
     { 0 },
 };

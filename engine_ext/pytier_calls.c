@@ -445,6 +445,16 @@ static PyObject * tier_fill_rate(PyObject * self, PyObject * args) {
     return PyFloat_FromDouble(rate);
 }
 
+static PyObject * tier_keep_pieces(PyObject * self, PyObject * args) {
+    struct st_tier * t = py_tier_of(self);
+    int on;
+    if (!t || !PyArg_ParseTuple(args, "p:keep_pieces", &on)) {
+        return NULL;
+    }
+    t->keeps_pieces = on;
+    Py_RETURN_NONE;
+}
+
 PyMethodDef py_tier_methods[] = {
     { "refill", tier_refill, METH_VARARGS, "Copies up to n residents into their slots again and waits; between rounds. Returns their number." },
     { "fill_rate", tier_fill_rate, METH_VARARGS, "Bytes a second at which the stager fills n blobs, without copies; between rounds." },
@@ -458,6 +468,7 @@ PyMethodDef py_tier_methods[] = {
     { "selftest", tier_selftest, METH_NOARGS, "Copies patterns through the stage pool and compares; before the first round. Returns one line." },
     { "refuse_pins", tier_refuse_pins, METH_VARARGS, "For tests on a GPU: after so many more pinned allocations the next are refused; -1: none." },
     { "limit_link", tier_limit_link, METH_VARARGS, "For benches: copies no faster than so many GB/s; 0: no limit." },
+    { "keep_pieces", tier_keep_pieces, METH_VARARGS, "For tests and benches: whether pieces of short graphs are made to be known again (on a GPU they are); between rounds." },
     { "open_stream", tier_open_stream, METH_O, "A Stream over segments of the shards." },
     { "min_slots", tier_min_slots, METH_NOARGS, "Fewest slots with which every layer can run." },
     { "arena_bytes", tier_arena_bytes, METH_VARARGS, "Bytes of an arena with that many slots." },

@@ -30,6 +30,7 @@ void st_error_clear(struct st_tier * t) {
 
 int st_tier_open(struct st_tier * t, uint32_t copy_delay_us, uint32_t compute_delay_us, uint64_t copy_seed) {
     t->on_gpu = ggml_backend_dev_type(t->inner) == GGML_BACKEND_DEVICE_TYPE_GPU;
+    t->keeps_pieces = strcmp(ggml_backend_reg_name(ggml_backend_dev_backend_reg(t->inner)), "CUDA") == 0;
     if (st_experts_init(t) < 0) {
         return -1;
     }

@@ -138,6 +138,7 @@ struct st_tier {
     struct ggml_backend_reg reg;
     struct ggml_backend_buffer_type buft;  // of expert tensors
     bool on_gpu;
+    bool keeps_pieces;     // whether the inner backend records graphs (piece.c)
     char name[32];
     char description[128];
 
@@ -358,6 +359,12 @@ struct st_backend {  // context of our backend
     uint64_t * mark;       // [max_experts]
     uint64_t stamp;
     struct st_load * loads;  // [max_experts]
+    // Pieces of short graphs (piece.c)
+    struct st_known * known; // [lengths][n_known]
+    int n_known;
+    uint64_t pieces;         // uids given out
+    struct ggml_tensor ** nodes;  // of the piece that runs
+    int nodes_capacity;
 };
 int st_backend_init(struct st_backend * b);
 void st_backend_free(struct st_backend * b);

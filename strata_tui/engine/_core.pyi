@@ -139,6 +139,9 @@ class Tier:
         """For tests on a GPU: after so many more pinned allocations the next are refused; -1: none."""
     def limit_link(self, gigabytes_per_second: float) -> None:
         """For benches on a GPU: copies complete no faster; 0: no limit."""
+    def keep_pieces(self, on: bool) -> None:
+        """For tests and benches: whether pieces of short graphs are made so that a CUDA backend knows them again (the
+        default there, and nowhere else). Between rounds."""
     def cancel(self, on: bool) -> None: ...
     def set_phase(self, phase: int, available: int = -1) -> None:
         """PHASE_*: where the counters count. A prompt asks where the experts' bytes are (`available`: as set_modes)."""
@@ -179,6 +182,9 @@ class Speculator:
     `outputs`: rows of one decode that `draft` may give logits for. `tier`: whose experts the windows pick; those of
     rejected drafts do not count as used."""
 
+    @property
+    def took_ns(self) -> int:
+        """Of the last draft or step; what was waited for the interpreter's lock behind it does not count."""
     def __init__(self, target: int, draft: int = 0, outputs: int = 1, tier: Tier | None = None) -> None:
         """Raises Error when the model's heads cannot be used."""
     def begin(self, filters: int, greedy: bool, keep: int, seed: int, /) -> None:

@@ -113,6 +113,9 @@ class Model:
         self._lib = lib
         self._vocab = lib.llama_model_get_vocab(ptr)
         self._buf = ctypes.create_string_buffer(256)
+        # Asked for each token that is written: a call lets the GIL go, and gets it back late while the screen is drawn.
+        self._pieces: dict[tuple[int, bool], bytes] = {}
+        self._ends: dict[int, bool] = {}
         self.n_vocab = int(lib.llama_vocab_n_tokens(self._vocab))
         self.n_swa = int(lib.llama_model_n_swa(ptr))
         self.has_state = bool(lib.llama_model_is_recurrent(ptr) or lib.llama_model_is_hybrid(ptr))
@@ -184,11 +187,14 @@ class Model:
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
         """The bytes of one token; nothing for control tokens unless `special`."""
+        if (known := self._pieces.get((token, special))) is not None:
+            return known
         n = self._lib.llama_token_to_piece(self._vocab, token, self._buf, len(self._buf), 0, special)
         if n < 0:
             self._buf = ctypes.create_string_buffer(-n)
             n = self._lib.llama_token_to_piece(self._vocab, token, self._buf, len(self._buf), 0, special)
-        return self._buf.raw[:n]
+        self._pieces[token, special] = self._buf.raw[:n]
+        return self._pieces[token, special]
 
     def is_control(self, token: int) -> bool:
         """Whether `token` steers the model and is no text."""
@@ -196,7 +202,9 @@ class Model:
 
     def is_end(self, token: int) -> bool:
         """Whether the vocabulary counts `token` as an end of generation."""
-        return bool(self._lib.llama_vocab_is_eog(self._vocab, token))
+        if (known := self._ends.get(token)) is None:
+            known = self._ends[token] = bool(self._lib.llama_vocab_is_eog(self._vocab, token))
+        return known
 
     def token_text(self, token: int) -> str:
         """A token's text in the vocabulary ("" for -1)."""
@@ -304,6 +312,22 @@ class Context(SequenceState):
         if status == OK:
             self._lib.llama_synchronize(self.ptr)
         return status
+
+    def plan_again(self, tier: _core.Tier) -> bool:
+        """Has llama.cpp plan anew where the tensors of its graphs lie, for the largest of them; whether it did.
+
+        It does that when the context is made. If graphs then get more nodes (NextN heads ask for the hidden rows),
+        that plan fits none of them, and whenever one is larger in any respect than the one before, all is planned and
+        moved again: 1 to 3 ms, and what a GPU has recorded of graphs is void. Between rounds; the memory is cleared.
+        """
+        self._lib.llama_set_adapter_cvec(self.ptr, None, 0, 0, 0, 0)  # there is none; but the next decode plans anew
+        tier.cancel(True)
+        try:
+            status = self.decode([0], 0)  # ... and ends before anything is computed
+        finally:
+            tier.cancel(False)
+        self.clear()
+        return status == ABORTED
 
     def logits(self, index: int = -1) -> Logits:
         """Logits of the batch's token `index` (float32, n_vocab), valid until the next decode."""

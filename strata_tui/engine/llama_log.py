@@ -11,6 +11,9 @@ from typing import Any
 _LEVELS = {1: "debug", 2: "info", 3: "warning", 4: "error"}
 _CAUSE = re.compile(r"error loading model(?: \w+)?: |exception: ")  # what follows says why
 _BUFFER = re.compile(r"(\S+) +(KV|RS|compute) buffer size = +([\d.]+) MiB")
+# What llama.cpp says of a decode that was ended because it was asked to be (GGML_STATUS_ABORTED is 1, and llama_decode
+# gives 2): to it that is an error.
+_ABORTED = re.compile(r"compute_async failed with error 1$|compute status: 1$|failed to decode, ret = 2$")
 _FUNCTION = re.compile(r"^[\w:~]+: ")  # llama.cpp begins its lines with a function's name
 
 
@@ -71,6 +74,8 @@ class LlamaLog:
             *lines, self._partial = self._partial.split("\n")
             name = _LEVELS.get(self._level, "info")
             lines = [line.rstrip() for line in lines if line.strip()]
+            if name == "error" and lines and all(map(_ABORTED.search, lines)):
+                name = "debug"
             if name == "error":
                 self._errors.extend(lines)
             for found in filter(None, map(_BUFFER.search, lines if name == "info" else [])):

@@ -274,6 +274,8 @@ def _speculation(
         kv = None if kv is None or own is None else kv + own
     speculation = Speculation(core, context, drafts, no_heads, options, tier, outputs)
     stack.callback(speculation.close)
+    if drafts and not context.plan_again(tier):  # before the slots take what VRAM is left
+        raise UserError(f"llama.cpp could not plan its graphs: {LOG.reason()}.")
     return speculation, kv
 
 
