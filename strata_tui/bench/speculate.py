@@ -68,6 +68,7 @@ def add_parser(subparsers: Any) -> None:
     p.add_argument(
         "--prompts", metavar="N", type=whole(1), default=PAIRS, help=f"of each class (default: {PAIRS}; 20 there are)"
     )
+    p.add_argument("--passes", metavar="N", type=whole(1), default=1, help="over the prompts of a class (default: 1)")
     p.add_argument("--tokens", metavar="N", type=whole(8), default=128, help="a reply (default: 128)")
     p.add_argument("--warm", metavar="N", type=whole(0), default=2, help="replies of each arm that do not count")
     p.add_argument("--curve", metavar="N", type=whole(1), default=24, help="windows of each length (default: 24)")
@@ -151,7 +152,7 @@ def _measure(opened: OpenModel, args: argparse.Namespace) -> dict[tuple[str, str
     ids = itertools.count(1)
     for kind in args.classes:
         prompts = PROMPTS[kind][: args.prompts]
-        for n, prompt in enumerate([*prompts[: args.warm], *prompts]):
+        for n, prompt in enumerate([*prompts[: args.warm], *prompts * args.passes]):
             texts: dict[str, str] = {}
             speeds: dict[str, float] = {}
             turn = arms[n % len(arms) :] + arms[: n % len(arms)]  # none is always behind the same other

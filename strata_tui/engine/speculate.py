@@ -72,6 +72,7 @@ class Speculation:
         self._counters = DraftCounters()
         self._drafting_ns = 0
         self._recent = ""  # the drafter of the last window with drafts
+        self._heads_at = 0  # tokens that the heads have read
         self.last: Sequence[int] = ()  # drafts of the last round
         self._first: dict[str, tuple[int, int]] = {}  # of each drafter: first drafts accepted and offered
 
@@ -101,6 +102,7 @@ class Speculation:
 
     def observe(self, tokens: Sequence[int], position: int) -> None:
         """A part of the prompt was decoded."""
+        self._heads_at = position + len(tokens)
         status = self._native.observe(tokens, position)
         if status < 0:
             raise UserError(f"The model's NextN heads could not read the prompt (llama_decode {status}).")
@@ -147,9 +149,8 @@ class Speculation:
         plan = self._plan(pending, position, most) if most else _Plan()
         self._drafting_ns += time.perf_counter_ns() - begun
         self.last = plan.drafts
-        begun = time.perf_counter_ns()
         status, tokens = self._native.step(pending, position, plan.drafts, own=plan.drafter == HEADS)
-        took = time.perf_counter_ns() - begun
+        took = self._native.took_ns  # a frame that is being drawn is not the window's cost
         if status == self._core.STEP_NOT_FINITE:
             raise UserError(_UNUSABLE)
         if status == self._core.STEP_SPOILED:
@@ -177,7 +178,7 @@ class Speculation:
             rates = [self._gate.rate(key, 0.3 + 0.6 * match / LONGEST).value for key in keys]
             n = self._confident(rates, len(rates) if fixed else self._gate.length(LOOKUP, rates))
             plan = _Plan(LOOKUP, drafts[:n], keys[:n]) if n else plan
-        if self._has_heads and (fixed or self._gate.may_draft(HEADS)):
+        if self._has_heads and (fixed or self._gate.may_draft(HEADS, max(0, position - self._heads_at))):
             # a long match is as good as a head, and costs no draft
             if plan.drafts and match >= LONGEST - 2 and len(plan.drafts) == most:
                 return plan
@@ -197,14 +198,15 @@ class Speculation:
         drafts: list[int] = []
         keys: list[Key] = []
         rates: list[float] = []
-        joint, asked = 1.0, 0
-        begun = time.perf_counter_ns()
+        joint, asked, took = 1.0, 0, 0
         most = most if fixed else min(most, gate.longest)
         while len(drafts) < most:
             if drafts and not fixed and not gate.goes_on(rates, rates[-1], HEADS):
                 break
             found = self._native.draft(pending, position, not drafts)
+            self._heads_at = position + 1
             asked += 1
+            took += self._native.took_ns
             if found is None:
                 break
             token, p = found
@@ -216,7 +218,7 @@ class Speculation:
             keys.append(key)
             rates.append(gate.rate(key, p).value)
         if not fixed:  # what was asked for costs no account anything
-            gate.drafted(HEADS, asked, (time.perf_counter_ns() - begun) / 1e9)
+            gate.drafted(HEADS, asked, took / 1e9)
         n = len(drafts) if fixed else gate.length(HEADS, rates)
         return _Plan(HEADS, drafts[:n], keys[:n]) if n else other
 

@@ -1,7 +1,7 @@
 """The gate: whether drafting pays, and how many drafts, from what was measured while running. Pure.
 
-Cost: the time of a window of n tokens (speculate_cost.py), and of a draft, as medians of the last ones, so that they
-follow the hit rate. Acceptance: by kind of draft and its confidence, so that an overconfident drafter is corrected.
+Cost: the time of a window of n tokens (speculate_cost.py), and of a draft, from the last ones, so that they follow the
+hit rate. Acceptance: by kind of draft and its confidence, so that an overconfident drafter is corrected.
 A window of k drafts is worth 1 + a1 + a1 a2 + ... tokens for c(k + 1) + the drafts' time; plain decoding one
 token for c(1).
 
@@ -26,16 +26,18 @@ from statistics import median
 
 from .speculate_cost import RECENT, Costs
 
-LOSS, LEAST = 0.01, 0.0025  # share of the time that a drafter may cost on balance: at first, and after failed tries
+LOSS, LEAST = 0.006, 0.002  # share of the time that a drafter may cost on balance: at first, and after failed tries
 # In an account, in plain tokens' time: at first, for another try, and at most by the share;
 _FIRST, _AGAIN, _MOST = 2.0, 0.5, 2.0
+_SAVED_UP = 0.95  # of that: all there can be
 _SAVED, _DEBT = 8.0, 6.0  # at most by what drafts saved, and at least
-_OUTLIER = 1.5  # times what is usual: more is not laid to a drafter's charge (nor a plain token's to its credit) ...
+_OUTLIER = 2.0  # times what is usual: more is not laid to a drafter's charge (nor a plain token's to its credit) ...
 _BEHIND = 5.0  # ... but plain tokens right behind a draft or window may cost that much: graphs are built anew for them
 _AFTER = 2  # such tokens
+_CATCHES_UP = 32  # tokens that a drafter can read in the time of a draft, about, where it has not been asked for some
 _HELD_UP = 2  # rounds in a row: what more of them take is how it is now
-_PLAIN_FIRST = 3  # plain tokens measured before the first drafts
-_PLAIN_EVERY = 256  # rounds after which plain tokens are measured again
+_PLAIN_FIRST = 24  # plain tokens measured before the first drafts: a few would often be too slow or too fast by chance
+_PLAIN_EVERY, _PLAIN_AGAIN = 256, 16  # rounds after which plain tokens are measured again, and how many
 _DEAR = 0.25  # of a plain token: a change of length that costs more makes stretches of windows
 _KEPT, _AGAIN_IN = 8, 32  # windows of a length that follow each other: in a stretch that begins, and later on
 _LATER = 0.8  # how often a draft is right beside the one before it, while none was seen
@@ -107,6 +109,7 @@ class Gate:
     _average: dict[tuple[str, int], Rate] = field(default_factory=dict)  # by drafter and position
     _over: int = 0  # rounds in a row that took more than is laid to anyone's charge
     _since_window: int = 0
+    _plain_due: int = 0  # plain tokens that are to be measured before the next draft
     _last: str = ""  # whose drafts or windows came right before
     _behind: int = 0  # plain tokens that are still laid to its charge
 
@@ -124,14 +127,20 @@ class Gate:
         """The acceptance rate of drafts of this kind, given that all before were accepted."""
         return self._rates.setdefault(key, Rate(min(0.98, max(0.02, guess))))
 
-    def may_draft(self, drafter: str) -> bool:
-        """Whether drafts of this kind are worth a try now: costs are known and the account allows it."""
+    def may_draft(self, drafter: str, behind: int = 0) -> bool:
+        """Whether drafts of this kind are worth a try now: costs are known and the account allows it. `behind`: tokens
+        that the drafter must read first."""
         plain = self.costs.plain
-        if plain is None or self.costs.measured(1) < _PLAIN_FIRST or self.costs.since_plain >= _PLAIN_EVERY:
+        if self.costs.since_plain >= _PLAIN_EVERY:
+            self._plain_due = _PLAIN_AGAIN
+        if plain is None or self.costs.measured(1) < _PLAIN_FIRST or self._plain_due:
             return False
         if drafter == self._drafter:
             return self._account(drafter).balance > self._floor(plain)
-        return not self.idle(drafter) or self._account(drafter).balance >= plain
+        if not self.idle(drafter):
+            return True
+        first = self.draft_cost(drafter) * (1 + behind / _CATCHES_UP)  # cheap where a reply begins
+        return self._account(drafter).balance >= max(plain, min(first, _SAVED_UP * _MOST * plain))
 
     def _floor(self, plain: float) -> float:
         """Of an account, while windows follow each other."""
@@ -217,7 +226,7 @@ class Gate:
             self._drafts.setdefault(drafter, deque(maxlen=RECENT)).append(seconds / drafts)
             plain = self.costs.plain
             if plain is not None and drafter in self.accounts:
-                seconds = min(seconds, _OUTLIER * drafts * max(plain, self.draft_cost(drafter)))
+                seconds = min(seconds, _BEHIND * drafts * plain)
                 self.accounts[drafter].add(-seconds, seconds, plain)
             self._last, self._behind = drafter, _AFTER  # what plain tokens now cost more is its drafts' doing
 
@@ -227,6 +236,8 @@ class Gate:
         """
         usual, before = self.costs.usual(window), self.costs.length
         self.costs.note(window, seconds)
+        if self.costs.since_plain == 0:
+            self._plain_due = max(0, self._plain_due - 1)
         self._since_window = 0 if window > 1 else self._since_window + 1
         if window > 1:
             self._last, self._behind = drafter, _AFTER
