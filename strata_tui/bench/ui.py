@@ -290,7 +290,7 @@ def engine(args: argparse.Namespace) -> Iterator[Row]:
     costs = sorted(100 * (1 - one / other) for one, other in zip(rates[True], rates[False], strict=True))
     one, other = (statistics.median(rates[screen]) for screen in (True, False))
     spread = f"{costs[len(costs) // 4]:.1f} to {costs[-1 - len(costs) // 4]:.1f}"
-    both = f"{one:.1f} against {other:.1f} tok/s, {threads} threads"
+    both = f"{one:.1f} against {other:.1f} tok/s without drafts, {threads} threads"
     note = f"median of {args.pairs} pairs, the middle half {spread}: {both}"
     yield Row("decode speed lost to the screen", statistics.median(costs), "%", 2.0, note)
 

@@ -59,6 +59,7 @@ def main() -> int:
     from ..config import ChatOptions, Given
     from ..engine.engine import Engine
     from ..engine.events import ReplyDone, TextDelta
+    from ..engine.modes import Drafting
     from ..engine.options import EngineOptions
     from ..sessions.store import Store
     from ..ui import app as screen
@@ -93,7 +94,9 @@ def main() -> int:
     if spec.asked:
         _answer(engine, model, spec, report)
         return _tell(report, spec)
-    given = Given(flags={"temperature": 0.0} | ({} if spec.text else {"max_tokens": spec.tokens}))
+    # without drafts: windows of several tokens round differently, and replies of different texts cannot be compared
+    fixed = {"temperature": 0.0, "draft": Drafting.OFF}
+    given = Given(flags=fixed | ({} if spec.text else {"max_tokens": spec.tokens}))
     chat = ChatOptions(
         given.settings,
         options,
@@ -133,6 +136,7 @@ def _answer(engine: Engine, model: Path | None, spec: Spec, report: Report) -> N
     """
     from ..demo.build import ensure_demo_model
     from ..engine.events import Loaded, LoadFailed, Message, ReplyDone, Sampling
+    from ..engine.modes import Drafting, Modes
     from ..errors import UserError
 
     def wait_for(kind: type[_E]) -> _E:
@@ -145,6 +149,7 @@ def _answer(engine: Engine, model: Path | None, spec: Spec, report: Report) -> N
                     return event
 
     try:
+        engine.set_modes(Modes(draft=Drafting.OFF))
         engine.open(model or ensure_demo_model())
         wait_for(Loaded)
         time.sleep(TYPING_SECONDS)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from textual.timer import Timer
 
-SHARE = 0.035  # of a core that the screen may take, about, while a reply is written
-SHORTEST, LONGEST = 1 / 15, 1 / 5  # seconds between two frames
+SHARE = 0.025  # of a core that the screen may take, about, while a reply is written
+SHORTEST, LONGEST = 1 / 15, 0.4  # seconds between two frames
 _OLD = 0.7  # how much of the mean cost is that of the frames before
 
 
@@ -23,11 +23,11 @@ class Pacer:
         """`spent`: processor time that the calling thread has used so far, in seconds."""
         self._spent = spent
         self._at = 0.0
-        self._cost = 0.0  # of a frame, mean
+        self._cost = SHARE * LONGEST  # of a frame, mean: dear, until it is known
 
     def begin(self) -> None:
-        """A reply or a load begins: nothing is known of its frames."""
-        self._at, self._cost = self._spent(), 0.0
+        """A reply or a load begins; its frames cost about what those of the last one did."""
+        self._at = self._spent()
 
     def wait(self) -> float:
         """Seconds until the next frame; to be called once between two of them."""

@@ -1,18 +1,25 @@
-"""Garbage collection at moments when nobody waits: a full one stops the screen for 20 to 50 ms."""
+"""Who waits for whom: garbage is collected when nobody waits (a full collection stops the screen for 20 to 50 ms), and
+the engine's thread does not wait for a frame that is being drawn.
+"""
 
 from __future__ import annotations
 
 import gc
+import sys
 import time
 from collections.abc import Callable
 
 QUIET_SECONDS = 1.0  # without a key
+# After each token the engine's thread runs a little Python, and a frame takes some ms of it: it gets its turn after so
+# long. Python's own 5 ms are more than a token takes on a fast GPU.
+SWITCH_SECONDS = 0.0005
 _OFTEN = (1000, 20, 100)  # of young objects as ever; of all, hardly ever while a reply is written
 
 
 def hold() -> None:
-    """No collection until `resume`: the program starts."""
+    """No collection until `resume`: the program starts. Threads take turns often."""
     gc.disable()
+    sys.setswitchinterval(SWITCH_SECONDS)
 
 
 def resume() -> None:

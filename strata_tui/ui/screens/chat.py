@@ -92,7 +92,8 @@ _WIDGETS = (
     "too_small",
 )
 _STYLES: list[str | PurePath] = ["chat.tcss", *(f"../widgets/{name}.tcss" for name in _WIDGETS)]
-_SAMPLE_SECONDS, _RARE_SAMPLE_SECONDS = 0.5, 0.9  # at least between two, while a reply runs and while none does
+_SAMPLE_SECONDS = 0.5  # at least between two, while a prompt is read or a model is loaded
+_RARE_SAMPLE_SECONDS = 0.9  # ... while text is written, whose frames are dear enough, and while nothing runs
 _REST_SECONDS = 0.5  # between two looks at what the engine says, while nothing is expected
 
 
@@ -349,8 +350,10 @@ class ChatScreen(Closable, Screen[None]):
     def _listen(self) -> None:
         """Text and numbers, so that both are one frame."""
         self.drain()
-        seconds = _RARE_SAMPLE_SECONDS if self.replies.running is None else _SAMPLE_SECONDS
-        if time.monotonic() - self._sampled >= seconds:
+        run = self.replies.running
+        begins = run is not None and run.first is not None and run.first > self._sampled
+        seconds = _SAMPLE_SECONDS if run is not None and run.first is None else _RARE_SAMPLE_SECONDS
+        if begins or time.monotonic() - self._sampled >= seconds:
             self.sample_now()
 
     def drain(self) -> None:
@@ -426,6 +429,7 @@ class ChatScreen(Closable, Screen[None]):
             self.replies.count_thinking(self.snapshot.reply.thinking_tokens)
         self.engine_panel.sample(self.snapshot)
         run = self.replies.running
+        self.prompt.cursor_blink = run is None  # each blink is a frame
         queued = self.queued.display
         of_shown = self.chat.session is not None and self.chat.session == self.replies.session
         other = not of_shown and bool(self.chat.turns or self.snapshot.context_used)
