@@ -1,8 +1,9 @@
-"""Garbage is collected when nobody types."""
+"""Garbage is collected when nobody types, and threads take turns often."""
 
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -39,3 +40,15 @@ def test_garbage_waits_for_a_pause_in_the_typing(monkeypatch: pytest.MonkeyPatch
     busy = True
     timers.pop()()
     assert collected == 1 and not timers, "the end of the reply that runs now will ask again"
+
+
+def test_the_engine_gets_its_turn_while_a_frame_is_drawn() -> None:
+    before = sys.getswitchinterval()
+    try:
+        sys.setswitchinterval(0.005)
+        pauses.hold()
+        assert sys.getswitchinterval() == pytest.approx(pauses.SWITCH_SECONDS)
+        assert pauses.SWITCH_SECONDS <= 0.001  # well below a token's time on a fast GPU
+    finally:
+        pauses.resume()
+        sys.setswitchinterval(before)
