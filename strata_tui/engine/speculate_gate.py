@@ -26,7 +26,7 @@ from statistics import median
 
 from .speculate_cost import RECENT, Costs
 
-LOSS, LEAST = 0.006, 0.002  # share of the time that a drafter may cost on balance: at first, and after failed tries
+LOSS, LEAST = 0.004, 0.001  # share of the time that a drafter may cost on balance: at first, and after failed tries
 # In an account, in plain tokens' time: at first, for another try, and at most by the share;
 _FIRST, _AGAIN, _MOST = 2.0, 0.5, 2.0
 _SAVED_UP = 0.95  # of that: all there can be
