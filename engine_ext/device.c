@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "piece.h"
 #include "tier.h"
 
 #define TIER_OF_DEV(dev) ((struct st_tier *) (dev)->context)
@@ -102,6 +103,7 @@ static void backend_free(ggml_backend_t backend) {
     struct st_backend * b = backend->context;
     struct st_tier * t    = b->tier;
     st_backend_free(b);
+    st_pieces_free(b);
     ggml_backend_free(b->inner);
     free(b);
     free(backend);
@@ -161,8 +163,9 @@ static ggml_backend_t device_init_backend(ggml_backend_dev_t dev, const char * p
         goto fail;
     }
     *b = (struct st_backend) { .tier = t, .inner = inner };
-    if (st_backend_init(b) < 0) {
+    if (st_backend_init(b) < 0 || st_pieces_init(b) < 0) {
         st_backend_free(b);
+        st_pieces_free(b);
         goto fail;
     }
     *backend = (struct ggml_backend) { .guid = backend_guid(), .device = dev, .context = b };

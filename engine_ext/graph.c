@@ -26,7 +26,7 @@ int st_backend_init(struct st_backend * b) {
     b->mark  = calloc(n, sizeof *b->mark);
     b->loads = calloc(n, sizeof *b->loads);
     b->posted = b->tier->transport->iface->event_new(b->tier->transport);
-    return st_pieces_init(b) == 0 && b->posted && b->order && b->count && b->rows && b->slot && b->mark && b->loads ? 0 : -1;
+    return b->posted && b->order && b->count && b->rows && b->slot && b->mark && b->loads ? 0 : -1;
 }
 
 void st_backend_free(struct st_backend * b) {
@@ -58,7 +58,6 @@ void st_backend_free(struct st_backend * b) {
     free(b->slot);
     free(b->mark);
     free(b->loads);
-    st_pieces_free(b);
 }
 
 static bool is_expert_tensor(const struct st_tier * t, const struct ggml_tensor * tensor) {

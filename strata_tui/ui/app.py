@@ -53,6 +53,9 @@ class StrataApp(App[int], inherit_bindings=False):
         pauses.hold()
         keyboard.install()
         super().__init__()
+        # A scroll that is still under way would end where it was going, although a later key went elsewhere; and over a
+        # slow line, or beside a reply, each of its frames costs.
+        self.animation_level = "none"
         self._options = options
         self.chat_screen = ChatScreen(engine, store, options, problems)
         self.chat_screen.reload_themes = self.load_themes

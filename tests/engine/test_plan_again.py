@@ -30,7 +30,7 @@ with talk(Path(sys.argv[2]), context=512) as session:
 def test_no_graph_is_laid_out_anew(how: str, code: int, demo_model: Path) -> None:
     """ggml ends the process where it would; without the second plan it does at the first prompt."""
     ended = subprocess.run(
-        [sys.executable, "-c", REPLIES, str(Path(__file__).parents[1]), str(demo_model), how],
+        [sys.executable, "-P", "-c", REPLIES, str(Path(__file__).parents[1]), str(demo_model), how],
         env=os.environ | {"GGML_SCHED_DEBUG_REALLOC": "2"},
         capture_output=True,
         text=True,
