@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -108,8 +109,7 @@ def connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
         connection.row_factory = sqlite3.Row
-        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        if mode != "wal":
+        if _journal(connection) != "wal":
             raise UserError(
                 f"The file system of {path.parent} cannot hold the chat database (no shared memory for SQLite's WAL); "
                 "set STRATA_TUI_DATA to a local folder."
@@ -121,6 +121,22 @@ def connect(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _journal(connection: sqlite3.Connection) -> str:
+    """Sets the journal to WAL; which it is then."""
+    end = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            # Where another program changes a new file's journal at the same moment SQLite does not wait: each of them
+            # holds a lock that the other would wait for.
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+        else:
+            return str(mode)
 
 
 def create_file(path: Path) -> None:

@@ -112,7 +112,8 @@ class Commands(TurnCommands, LibraryCommands, PromptCommands, OptionsCommands, M
         elif screen.turns.leave_edit():
             pass
         elif screen.turns.take_back():
-            screen.flash.say("Taken back; esc again stops the reply." if screen.turns.busy else "Taken back.")
+            text = "Taken back; esc again stops the reply." if screen.turns.busy else "Taken back."
+            screen.flash.say(text, answers=True)  # until the reply is stopped, say
         elif not self._stop():
             screen.flash.clear()
             screen.prompt.focus()

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -180,10 +181,14 @@ static void where_bytes_are(void) {
 
     if (s.direct >= 0) {
         for (unsigned how = ST_DIRECT; how <= (ST_DIRECT | ST_ASK); how++) {
-            drop(&s);
-            got = read_once(&s, at, size, how);
-            CHECK("source-past the page cache", got.bytes_direct == size);
-            CHECK("source-what is read past the page cache stays out of it", cached_pages(at, size) < 12);
+            int cached = INT_MAX;
+            for (int i = 0; i < 5 && cached >= 12; i++) {  // the system may still read ahead for the read before
+                drop(&s);
+                got = read_once(&s, at, size, how);
+                CHECK("source-past the page cache", got.bytes_direct == size);
+                cached = cached_pages(at, size);
+            }
+            CHECK("source-what is read past the page cache stays out of it", cached < 12);
         }
         drop(&s);
         (void) read_once(&s, at, size, 0);

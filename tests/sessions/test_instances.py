@@ -107,7 +107,8 @@ def test_both_write_at_once_and_nothing_is_lost(path: Path, start_writer: Callab
             assert [t for t in texts if t.startswith(who)] == [f"{who}-{n}" for n in range(20)]
 
 
-def test_many_programs_may_open_a_new_store_together(path: Path) -> None:
+@pytest.mark.parametrize("again", range(10))  # one in sixty was told of a lock
+def test_many_programs_may_open_a_new_store_together(path: Path, again: int) -> None:
     errors: list[Exception] = []
     stores: list[Store] = []
 
