@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from textual.timer import Timer
 
-SHARE = 0.025  # of a core that the screen may take, about, while a reply is written
-SHORTEST, LONGEST = 1 / 15, 0.4  # seconds between two frames
+SHARE = 0.02  # of a core that the screen may take, about, while a reply is written
+SHORTEST, LONGEST = 1 / 15, 0.5  # seconds between two frames
 _OLD = 0.7  # how much of the mean cost is that of the frames before
 
 
