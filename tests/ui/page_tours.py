@@ -154,10 +154,10 @@ def log(tour: Tour) -> None:
     time.sleep(0.3)  # until nothing changes of itself
 
     def up() -> None:
-        was = terminal.shown()
-        terminal.press("pageup", "pageup")
-        terminal.until(lambda now: was != now)
-        time.sleep(0.1)  # until the second one was done, too
+        for _ in range(2):  # one by one: else what the second does would be taken for what the next key does
+            was = terminal.steady()
+            terminal.press("pageup")
+            terminal.until(lambda now, was=was: was != now)
 
     tour.every("log_page_up", changes)
     tour.every("log_up", changes)

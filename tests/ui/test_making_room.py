@@ -273,3 +273,18 @@ async def test_it_can_be_read_on_a_small_screen(start: Start) -> None:
         await run.pilot.press("3")
         await run.until(lambda: "left for a reply" in run.shown())
         assert "enter confirms" in run.shown() and "  1  not sent" in run.shown()
+
+
+async def test_enter_while_it_is_being_measured_confirms_what_fits(start: Start) -> None:
+    async with start(settings=SHORT, engine=SMALL) as run:
+        await stored(run, *(f"{n} {words(4)}" for n in range(1, 5)))
+        await run.say(f"mine {words(4)}")
+        await page(run)
+        await run.pilot.press("3")
+        await run.until(lambda: isinstance(run.app.screen, LeavingOutScreen))
+        screen = run.app.screen
+        assert isinstance(screen, LeavingOutScreen)
+        screen._count()
+        screen.do_leaving_done()
+        assert run.app.screen is screen, "it is not known yet whether it fits"
+        await run.until(lambda: run.app.screen is not screen)

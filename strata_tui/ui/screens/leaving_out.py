@@ -43,6 +43,7 @@ class LeavingOutScreen(ListScreen[frozenset[int] | None]):
         self._out = room.chosen
         self._digits = max((len(f.count(n)) for n in room.texts), default=1)
         self._tokens: int | None = None  # of what is sent now; None while it is being measured
+        self._confirmed = False  # while it was being measured
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="section page", id="leaving-out") as box:
@@ -73,7 +74,8 @@ class LeavingOutScreen(ListScreen[frozenset[int] | None]):
     def do_leaving_done(self) -> None:
         """Leaves out what is chosen, where the rest fits."""
         if self._tokens is None:
-            raise UserError("It is still being measured.")
+            self._confirmed = True
+            return
         if self._tokens + 1 > self._room.context:
             raise UserError(f"{f.count(self._tokens + 1 - self._room.context)} tokens too many: leave out more.")
         self.dismiss(self._out)
@@ -117,7 +119,7 @@ class LeavingOutScreen(ListScreen[frozenset[int] | None]):
         return Content.assemble((head, aside), text.stylize(style), gap, (tokens, aside))
 
     def _count(self) -> None:
-        self._tokens = None
+        self._tokens, self._confirmed = None, False
         self.tell("Measuring …")
         self.run_worker(self._counted(self._out), exclusive=True)
 
@@ -139,6 +141,11 @@ class LeavingOutScreen(ListScreen[frozenset[int] | None]):
             self.tell(f"{text}; only {f.count(left)} left for a reply.", error=True)
         else:
             self.tell(f"{text}, {f.count(left)} left for a reply.")
+        if self._confirmed:
+            try:
+                self.do_leaving_done()
+            except UserError as error:
+                self.tell(str(error), error=True)
 
     def tell(self, text: str, error: bool = False) -> None:
         self.query_one("#leaving-news", Static).update(sentence(text, error, "$secondary"))
